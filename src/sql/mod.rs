@@ -1,0 +1,2 @@
+//! SQL text to a typed plan.
+pub mod plan;

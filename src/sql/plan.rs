@@ -1,0 +1,67 @@
+//! The logical plan of one query: what the SQL front end makes and the engine builds operators from.
+//!
+//! A plan is a tree whose leaves scan sources or other queries. Every node knows its output schema; expressions refer
+//! to the columns of the node's input by index. Nothing in a plan depends on text: what was not understood was refused.
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::{AggregateCall, DataType, Schema, build::Expr};
+
+/// A node of the plan and everything below it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub node: Node,
+    /// Output columns; `schema.time` is the time attribute that survives this node.
+    pub schema: Schema,
+}
+
+/// What a node does.
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// Rows of a source or of another query, all columns (a source's hidden system columns included).
+    Scan { relation: String },
+    /// One output column per expression.
+    Project { input: Box<Plan>, exprs: Vec<Expr> },
+    /// Rows for which the predicate is TRUE.
+    Filter { input: Box<Plan>, predicate: Expr },
+    /// All rows of all inputs (same types).
+    UnionAll { inputs: Vec<Plan> },
+    /// A bare window table function: the input's columns, then `window_start`, `window_end`, `window_time`.
+    Window { input: Box<Plan>, window: WindowSpec },
+    /// Windowed aggregation: output columns are the keys, then those of `properties`, then the aggregates.
+    WindowAggregate {
+        input: Box<Plan>,
+        window: WindowSpec,
+        /// Grouping keys besides the window, over the input's columns.
+        keys: Vec<Expr>,
+        /// Which of the window's own columns are in the output, in this order.
+        properties: Vec<WindowProperty>,
+        aggregates: Vec<AggregateCall>,
+    },
+}
+
+/// A window assignment over a time attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSpec {
+    pub kind: WindowKind,
+    /// Index of the time attribute in the input; TIMESTAMP or TIMESTAMP_LTZ.
+    pub time_column: usize,
+    pub time_type: DataType,
+}
+
+/// The kinds of windows; all sizes in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WindowKind {
+    Tumble { size_ms: i64, offset_ms: i64 },
+}
+
+/// A window's own columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WindowProperty {
+    /// `window_start`, TIMESTAMP(3) on the pipeline's wall clock.
+    Start,
+    /// `window_end`, TIMESTAMP(3) on the pipeline's wall clock; exclusive.
+    End,
+    /// `window_time` = end − 1 ms, of the time attribute's type; the output's time attribute.
+    Time,
+}
