@@ -1,3 +1,10 @@
 //! Parses the command line, runs it, maps the outcome to an exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    // A bug must not look like a wrong configuration or a full disk.
+    let code = std::panic::catch_unwind(|| forebay::cli::main(&arguments)).unwrap_or(70);
+    ExitCode::from(code)
+}

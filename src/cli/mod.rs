@@ -1,1 +1,352 @@
-//! (to come)
+//! The command line: argh structs and one file per command. A command returns its exit code or an error that knows it.
+
+pub mod check;
+pub mod checkpoint;
+pub mod explain;
+pub mod log;
+pub mod run;
+pub mod sample;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use argh::FromArgs;
+
+use crate::config::{self, ConfigError};
+
+/// Forebay: an edge stream processor that loses nothing. Sources go through a replay log, Flink SQL runs over the log
+/// in event time, results come out exactly once.
+#[derive(FromArgs, Debug)]
+pub struct Arguments {
+    #[argh(subcommand)]
+    command: Command,
+}
+
+#[derive(FromArgs, Debug)]
+#[argh(subcommand)]
+enum Command {
+    Run(RunArguments),
+    Check(CheckArguments),
+    Explain(ExplainArguments),
+    Sample(SampleArguments),
+    Checkpoint(CheckpointArguments),
+    Log(LogArguments),
+}
+
+/// Run a pipeline until its input ends or it is stopped.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "run")]
+struct RunArguments {
+    /// the configuration file
+    #[argh(positional)]
+    config: PathBuf,
+}
+
+/// Find everything that is wrong with a configuration, without touching the outside.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "check")]
+struct CheckArguments {
+    /// the configuration file
+    #[argh(positional)]
+    config: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Show the plan of each query, each sink's guarantee and what bounds each operator's state.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "explain")]
+struct ExplainArguments {
+    /// the configuration file
+    #[argh(positional)]
+    config: PathBuf,
+}
+
+/// Print a complete, commented configuration to start from.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "sample")]
+struct SampleArguments {}
+
+/// Look into the checkpoints of a pipeline, also while it runs.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "checkpoint")]
+struct CheckpointArguments {
+    #[argh(subcommand)]
+    command: CheckpointCommand,
+}
+
+#[derive(FromArgs, Debug)]
+#[argh(subcommand)]
+enum CheckpointCommand {
+    List(CheckpointList),
+    Show(CheckpointShow),
+    Dump(CheckpointDump),
+    Verify(CheckpointVerify),
+}
+
+/// List the recorded checkpoints, newest first.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "list")]
+struct CheckpointList {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Show one checkpoint: the newest, or the one with this id.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "show")]
+struct CheckpointShow {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// id of the checkpoint
+    #[argh(positional)]
+    id: Option<u64>,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Print the keys and values of an operator's state, decoded.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "dump")]
+struct CheckpointDump {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// name of the operator, as `checkpoint show` prints it
+    #[argh(positional)]
+    operator: String,
+    /// at most so many entries
+    #[argh(option)]
+    limit: Option<usize>,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Check every entry of the checkpointed state against its checksum.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "verify")]
+struct CheckpointVerify {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Look into the replay log of a pipeline, also while it runs.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "log")]
+struct LogArguments {
+    #[argh(subcommand)]
+    command: LogCommand,
+}
+
+#[derive(FromArgs, Debug)]
+#[argh(subcommand)]
+enum LogCommand {
+    Stat(LogStat),
+    Cat(LogCat),
+    Verify(LogVerify),
+}
+
+/// Show the segments of the log and what they hold.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "stat")]
+struct LogStat {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Print the records of the log.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "cat")]
+struct LogCat {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// first LSN, or a time: RFC 3339, or how long ago ("10m")
+    #[argh(option)]
+    from: Option<String>,
+    /// last LSN, or a time
+    #[argh(option)]
+    to: Option<String>,
+    /// only records of this source
+    #[argh(option)]
+    source: Option<String>,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Check every frame of the log.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "verify")]
+struct LogVerify {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+impl std::str::FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        match text {
+            "text" => Ok(Format::Text),
+            "json" => Ok(Format::Json),
+            _ => Err(format!("\"{text}\" is not a format; possible: text, json")),
+        }
+    }
+}
+
+/// Why a command failed: the message for people and the exit code for machines.
+#[derive(Debug)]
+pub struct Failure {
+    pub message: String,
+    pub code: u8,
+}
+
+impl Failure {
+    /// A failure with the whole chain of causes in its message.
+    pub fn new(error: &dyn std::error::Error, code: u8) -> Failure {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            // Messages that spell their cause out already are not repeated.
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = error.source();
+        }
+        Failure { message, code }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Failure {
+        match &error {
+            // Problems come as whole blocks that begin with "error:" themselves.
+            ConfigError::Invalid(problems) => {
+                let text = problems.to_string();
+                Failure { message: text.strip_prefix("error: ").map_or(text.clone(), str::to_owned), code: 78 }
+            }
+            ConfigError::Read { .. } => Failure::new(&error, 78),
+        }
+    }
+}
+
+/// Usage errors (exit code 64).
+const USAGE: u8 = 64;
+
+/// Parses the arguments (without the program's name), runs the command and gives the exit code.
+pub fn main(arguments: &[String]) -> u8 {
+    // argh knows only `--option value`.
+    let split: Vec<&str> = arguments
+        .iter()
+        .flat_map(|argument| match argument.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => vec![name, value],
+            _ => vec![argument.as_str()],
+        })
+        .collect();
+    if matches!(split.as_slice(), ["--version" | "-V" | "version"]) {
+        println!("forebay {}", env!("CARGO_PKG_VERSION"));
+        return 0;
+    }
+    let parsed = match Arguments::from_args(&["forebay"], &split) {
+        Ok(parsed) => parsed,
+        Err(early) => {
+            return match early.status {
+                Ok(()) => {
+                    println!("{}", early.output.trim_end());
+                    0
+                }
+                Err(()) => {
+                    eprintln!("{}", early.output.trim_end());
+                    USAGE
+                }
+            };
+        }
+    };
+    match dispatch(parsed.command) {
+        Ok(()) => 0,
+        Err(failure) => {
+            eprintln!("error: {}", failure.message);
+            failure.code
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match command {
+        Command::Run(arguments) => {
+            drop(out);
+            run::run(&arguments.config)
+        }
+        Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
+        Command::Explain(arguments) => explain::explain(&arguments.config, &mut out),
+        Command::Sample(_) => print(&mut out, sample::SAMPLE),
+        Command::Checkpoint(arguments) => match arguments.command {
+            CheckpointCommand::List(a) => checkpoint::list(&state_of(&a.place)?, a.format, &mut out),
+            CheckpointCommand::Show(a) => checkpoint::show(&state_of(&a.place)?, a.id, a.format, &mut out),
+            CheckpointCommand::Dump(a) => {
+                checkpoint::dump(&state_of(&a.place)?, &a.operator, a.limit, a.format, &mut out)
+            }
+            CheckpointCommand::Verify(a) => checkpoint::verify(&state_of(&a.place)?, a.format, &mut out),
+        },
+        Command::Log(arguments) => match arguments.command {
+            LogCommand::Stat(a) => log::stat(&state_of(&a.place)?, a.format, &mut out),
+            LogCommand::Cat(a) => {
+                let range = log::Range { from: a.from, to: a.to, source: a.source };
+                log::cat(&state_of(&a.place)?, &range, a.format, &mut out)
+            }
+            LogCommand::Verify(a) => log::verify(&state_of(&a.place)?, a.format, &mut out),
+        },
+    }
+}
+
+/// Prints text; a reader that went away (`| head`) is no failure.
+fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure { message: format!("cannot write the output: {error}"), code: 74 })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The state directory that a place names: itself, or that of a configuration file.
+fn state_of(place: &Path) -> Result<PathBuf, Failure> {
+    if place.is_file() {
+        return Ok(config::load(place)?.pipeline.state);
+    }
+    if place.is_dir() {
+        return Ok(place.to_owned());
+    }
+    let message = format!("{} is neither a state directory nor a configuration file", place.display());
+    Err(Failure { message, code: USAGE })
+}

@@ -1,1 +1,3 @@
-//! (to come)
+//! What the outside is told while the engine runs: systemd's notifications.
+
+pub mod notify;

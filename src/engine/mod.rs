@@ -1,1 +1,76 @@
-//! (to come)
+//! The engine: knows all parts and makes them one.
+//!
+//! - `step` is the synchronous core: a frame of the log in, rows to sinks out; no clock, no I/O but the sinks'.
+//! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
+//! - `run` is the shell: threads, group commit, checkpoints, start and stop.
+
+mod commit;
+mod drive;
+pub mod graph;
+mod handover;
+mod open;
+pub mod run;
+pub mod source_node;
+pub mod step;
+pub mod watermark;
+
+use thiserror::Error;
+
+use crate::checkpoint::CheckpointError;
+use crate::event::Lsn;
+use crate::operator::OperatorError;
+use crate::replay_log::LogError;
+use crate::sink::SinkError;
+use crate::state::StateError;
+
+/// Why the engine stopped.
+#[derive(Debug, Error)]
+pub enum EngineError {
+    #[error("source {source_name}, LSN {lsn}: {reason} (the source says on_error = \"stop\")")]
+    Refused { source_name: String, lsn: Lsn, reason: String },
+    #[error("sink {sink}: {source}")]
+    Sink {
+        sink: String,
+        #[source]
+        source: SinkError,
+    },
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    #[error("what the checkpoint holds of {what} cannot be used: {reason}")]
+    Saved { what: String, reason: String },
+    #[error("source {source_name} failed: {reason}")]
+    Source { source_name: String, reason: String },
+    #[error("cannot {action}: {source}")]
+    Io {
+        action: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{message}")]
+    Configuration { message: String },
+    #[error("{thread} ended by a panic; this is a bug")]
+    Panic { thread: &'static str },
+}
+
+impl EngineError {
+    /// The process's exit code for this end.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            EngineError::Refused { .. } | EngineError::Saved { .. } => 65,
+            EngineError::Sink { source, .. } => source.exit_code(),
+            EngineError::Operator(OperatorError::State(error)) | EngineError::State(error) => error.exit_code(),
+            EngineError::Operator(OperatorError::Saved { .. }) => 65,
+            EngineError::Log(error) => error.exit_code(),
+            EngineError::Checkpoint(error) => error.exit_code(),
+            EngineError::Source { .. } | EngineError::Io { .. } => 74,
+            EngineError::Configuration { .. } => 78,
+            EngineError::Panic { .. } => 70,
+        }
+    }
+}

@@ -1,1 +1,335 @@
-//! (to come)
+//! Operators: synchronous, deterministic transformations of chunks.
+//!
+//! ## Order
+//! Everything happens at a [`Position`]: the record (LSN), the row within it, and the phase: first the row itself
+//! flows, then the watermark it causes. A [`Chunk`] carries the position of each row and a [`Mark`] wherever the
+//! watermark changes. An operator with one input walks rows and marks by position; rows that a mark frees take the
+//! mark's position and stand before it. An operator with several inputs merges them by (position, input from left to
+//! right, rows before marks). So the result does not depend on where a stream is cut into chunks: batch size 1 is the
+//! specification, and the engine closes every position of a step in every operator before the next step.
+//!
+//! ## State
+//! Bulk state lives in [`KeyedState`](crate::state::KeyedState); what is small and always resident (watermarks) is
+//! saved as bytes with each checkpoint. An operator changes state only in [`Operator::process`].
+//!
+//! To add one: a file here; a node in `sql/plan.rs`; a line in the registry, `engine/graph.rs`.
+
+pub mod accumulator;
+pub mod filter;
+pub mod project;
+pub mod union_all;
+pub mod window;
+pub mod window_aggregate;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray, UInt32Array};
+use arrow_select::take::take;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::event::{EventTime, WATERMARK_MAX, WATERMARK_MIN};
+use crate::expr::{DataType, EvalContext, Field, RowErrors};
+use crate::state::{Checkpointed, StateError};
+
+/// Where in the stream something happens: record, row within the record, phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub lsn: u64,
+    /// `2 × row within the record`, + 1 in the watermark phase that follows the row.
+    step: u32,
+}
+
+impl Position {
+    /// The row with this ordinal within its record.
+    pub fn row(lsn: u64, ordinal: u32) -> Position {
+        Position { lsn, step: ordinal.saturating_mul(2) }
+    }
+
+    /// The watermark phase after this position's row.
+    #[must_use]
+    pub fn mark(self) -> Position {
+        Position { lsn: self.lsn, step: self.step | 1 }
+    }
+}
+
+/// The state of a stream's clock after a position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub position: Position,
+    pub clock: StreamClock,
+}
+
+/// Watermark, idleness and end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamClock {
+    /// Milliseconds; +∞ once ended.
+    pub watermark: EventTime,
+    /// The stream has been without data for long enough that others need not wait for it.
+    pub idle: bool,
+    /// The stream has come to its end.
+    pub ended: bool,
+}
+
+impl Default for StreamClock {
+    fn default() -> StreamClock {
+        StreamClock { watermark: WATERMARK_MIN, idle: false, ended: false }
+    }
+}
+
+impl StreamClock {
+    /// The clock of an operator over these inputs: the least watermark of those that are neither idle nor ended; the
+    /// watermark stays where it is while there is none, until all have ended.
+    #[must_use]
+    pub fn combine(self, inputs: &[StreamClock]) -> StreamClock {
+        let ended = inputs.iter().all(|input| input.ended);
+        let active = inputs.iter().filter(|input| !input.idle && !input.ended).map(|input| input.watermark).min();
+        let watermark = match active {
+            _ if ended => WATERMARK_MAX,
+            Some(least) => least.max(self.watermark),
+            None => self.watermark,
+        };
+        StreamClock { watermark, idle: active.is_none() && !ended, ended }
+    }
+}
+
+/// Rows with their positions, and the marks between them. Both are in order of position.
+#[derive(Clone, Debug, Default)]
+pub struct Chunk {
+    pub columns: Vec<ArrayRef>,
+    /// One per row.
+    pub positions: Arc<Vec<Position>>,
+    pub marks: Arc<Vec<Mark>>,
+}
+
+impl Chunk {
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Only the rows at these indices (ascending); all marks stay.
+    pub fn select(&self, rows: &[u32]) -> Chunk {
+        if rows.len() == self.rows() {
+            return self.clone();
+        }
+        let indices = UInt32Array::from_iter_values(rows.iter().copied());
+        Chunk {
+            columns: self.columns.iter().map(|column| take_rows(column, &indices)).collect(),
+            positions: Arc::new(rows.iter().filter_map(|row| self.positions.get(*row as usize).copied()).collect()),
+            marks: Arc::clone(&self.marks),
+        }
+    }
+
+    /// Takes the rows that `errors` names out of the chunk and into `sides`.
+    #[must_use]
+    pub fn without_errors(self, errors: RowErrors, operator: &Named, sides: &mut Sides) -> Chunk {
+        if errors.list.is_empty() {
+            return self;
+        }
+        let mut list = errors.list;
+        list.sort_by_key(|(row, _)| *row);
+        list.dedup_by_key(|(row, _)| *row);
+        let mut bad = list.iter().map(|(row, _)| *row).peekable();
+        let kept: Vec<u32> = (0..self.rows() as u32).filter(|row| bad.next_if_eq(row).is_none()).collect();
+        for (row, reason) in &list {
+            let position = self.positions.get(*row as usize).copied().unwrap_or_default();
+            sides.errors.push(operator, position, reason, operator.row_text(&self.columns, *row as usize));
+        }
+        self.select(&kept)
+    }
+}
+
+#[expect(clippy::expect_used, reason = "indices come from enumerating the array's own rows")]
+fn take_rows(column: &ArrayRef, indices: &UInt32Array) -> ArrayRef {
+    take(column, indices, None).expect("row indices are within the column")
+}
+
+/// Renders a row as JSON for the side outputs.
+pub type RowText = Arc<dyn Fn(&[Field], &[ArrayRef], usize) -> String + Send + Sync>;
+
+/// An operator's name and input, as its side outputs need them.
+#[derive(Clone)]
+pub struct Named {
+    /// `query/kind/ordinal`.
+    pub name: Arc<str>,
+    /// The input's columns.
+    pub input: Arc<Vec<Field>>,
+    pub render: RowText,
+}
+
+impl Named {
+    fn row_text(&self, columns: &[ArrayRef], row: usize) -> String {
+        (self.render)(&self.input, columns, row)
+    }
+}
+
+/// Rows that an operator refused, for the query's own outputs.
+#[derive(Default)]
+pub struct Sides {
+    pub late: LateRows,
+    pub errors: ErrorRows,
+}
+
+/// Rows of `q.late`.
+#[derive(Default)]
+pub struct LateRows {
+    pub positions: Vec<Position>,
+    operators: Vec<Arc<str>>,
+    event_times: Vec<i64>,
+    watermarks: Vec<i64>,
+    rows: Vec<String>,
+}
+
+/// Rows of `q.errors`.
+#[derive(Default)]
+pub struct ErrorRows {
+    pub positions: Vec<Position>,
+    operators: Vec<Arc<str>>,
+    reasons: Vec<String>,
+    rows: Vec<String>,
+}
+
+impl LateRows {
+    fn push(
+        &mut self,
+        operator: &Named,
+        position: Position,
+        event_time: EventTime,
+        watermark: EventTime,
+        row: String,
+    ) {
+        self.positions.push(position);
+        self.operators.push(Arc::clone(&operator.name));
+        self.event_times.push(event_time.saturating_mul(1000));
+        self.watermarks.push(watermark.saturating_mul(1000));
+        self.rows.push(row);
+    }
+
+    /// Columns of every `q.late`.
+    pub fn fields() -> Vec<Field> {
+        vec![
+            Field::new("operator", DataType::String),
+            Field::new("event_time", DataType::TimestampLtz(3)),
+            Field::new("watermark", DataType::TimestampLtz(3)),
+            Field::new("_lsn", DataType::BigInt),
+            Field::new("row", DataType::String),
+        ]
+    }
+
+    /// The rows as columns, in order of position.
+    pub fn into_chunk(mut self) -> Chunk {
+        let order = order_of(&self.positions);
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from_iter_values(order.iter().map(|i| &*self.operators[*i]))),
+            Arc::new(instants(order.iter().map(|i| self.event_times[*i]))),
+            Arc::new(instants(order.iter().map(|i| self.watermarks[*i]))),
+            Arc::new(Int64Array::from_iter_values(order.iter().map(|i| self.positions[*i].lsn as i64))),
+            Arc::new(StringArray::from_iter_values(order.iter().map(|i| &self.rows[*i]))),
+        ];
+        self.positions.sort();
+        Chunk { columns, positions: Arc::new(self.positions), marks: Arc::default() }
+    }
+}
+
+impl ErrorRows {
+    fn push(&mut self, operator: &Named, position: Position, reason: &str, row: String) {
+        self.positions.push(position);
+        self.operators.push(Arc::clone(&operator.name));
+        self.reasons.push(reason.to_owned());
+        self.rows.push(row);
+    }
+
+    /// Columns of every `q.errors`.
+    pub fn fields() -> Vec<Field> {
+        vec![
+            Field::new("operator", DataType::String),
+            Field::new("reason", DataType::String),
+            Field::new("_lsn", DataType::BigInt),
+            Field::new("row", DataType::String),
+        ]
+    }
+
+    /// The rows as columns, in order of position.
+    pub fn into_chunk(mut self) -> Chunk {
+        let order = order_of(&self.positions);
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from_iter_values(order.iter().map(|i| &*self.operators[*i]))),
+            Arc::new(StringArray::from_iter_values(order.iter().map(|i| &self.reasons[*i]))),
+            Arc::new(Int64Array::from_iter_values(order.iter().map(|i| self.positions[*i].lsn as i64))),
+            Arc::new(StringArray::from_iter_values(order.iter().map(|i| &self.rows[*i]))),
+        ];
+        self.positions.sort();
+        Chunk { columns, positions: Arc::new(self.positions), marks: Arc::default() }
+    }
+}
+
+/// Indices in order of position; equal positions keep the order in which they came.
+fn order_of(positions: &[Position]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..positions.len()).collect();
+    order.sort_by_key(|i| positions.get(*i).copied());
+    order
+}
+
+/// An array of TIMESTAMP_LTZ values, µs.
+pub fn instants(values: impl IntoIterator<Item = i64>) -> TimestampMicrosecondArray {
+    TimestampMicrosecondArray::from_iter_values(values).with_timezone("UTC")
+}
+
+/// A stateful or stateless step of the plan.
+pub trait Operator: Send {
+    /// Takes the next chunk of each input (positions of the same step) and gives the output's chunk.
+    ///
+    /// # Errors
+    /// State could not be read.
+    fn process(
+        &mut self,
+        inputs: &[Chunk],
+        context: &EvalContext,
+        sides: &mut Sides,
+    ) -> Result<Chunk, OperatorError>;
+
+    /// The keyed state, where the operator has any.
+    fn state(&mut self) -> Option<&mut dyn Checkpointed> {
+        None
+    }
+
+    /// The least watermark at which the operator would emit something, where it holds anything.
+    fn next_timer(&self) -> Option<EventTime> {
+        None
+    }
+
+    /// The small resident state, for a checkpoint.
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Takes back what [`Operator::save`] gave.
+    ///
+    /// # Errors
+    /// The bytes are not of this operator.
+    fn restore(&mut self, _saved: &[u8]) -> Result<(), OperatorError> {
+        Ok(())
+    }
+}
+
+/// What can go wrong in an operator: nothing that a row contains.
+#[derive(Debug, Error)]
+pub enum OperatorError {
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("the checkpointed state of {operator} cannot be decoded: {source}")]
+    Saved {
+        operator: String,
+        #[source]
+        source: postcard::Error,
+    },
+}
+
+/// Milliseconds of each value of a time column; `None` where it is NULL.
+pub fn event_times(column: &ArrayRef) -> impl Iterator<Item = Option<EventTime>> + '_ {
+    let typed = column.as_any().downcast_ref::<TimestampMicrosecondArray>();
+    (0..column.len()).map(move |row| {
+        typed.filter(|t| !arrow_array::Array::is_null(t, row)).map(|t| t.value(row).div_euclid(1000))
+    })
+}

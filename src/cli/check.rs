@@ -1,0 +1,72 @@
+//! `forebay check`: everything that is wrong with a configuration, and each sink's guarantee if nothing is.
+
+use std::io::Write;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{Failure, Format, print};
+use crate::config::{self, Config, ConfigError};
+use crate::settings::line_column;
+
+/// Checks a configuration file.
+///
+/// # Errors
+/// What is wrong (exit code 78).
+pub fn check(path: &Path, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
+    let loaded = config::load(path);
+    if format == Format::Json
+        && let Err(ConfigError::Invalid(problems)) = &loaded
+    {
+        let list: Vec<_> = problems
+            .list
+            .iter()
+            .map(|problem| {
+                let place = problem.span.as_ref().map(|span| line_column(&problems.text, span.start));
+                json!({
+                    "message": problem.message,
+                    "help": problem.help,
+                    "file": problems.file,
+                    "line": place.map(|(line, _)| line),
+                    "column": place.map(|(_, column)| column),
+                })
+            })
+            .collect();
+        print(out, &format!("{}\n", json!({ "valid": false, "problems": list })))?;
+        return Err(Failure { message: format!("{} is not valid", path.display()), code: 78 });
+    }
+    let config = loaded?;
+    let text = match format {
+        Format::Text => text(&config),
+        Format::Json => {
+            let sinks: Vec<_> = config
+                .sinks
+                .iter()
+                .map(|sink| {
+                    json!({
+                        "name": sink.name,
+                        "from": sink.from.to_string(),
+                        "guarantee": sink.connector.guarantee().name(),
+                    })
+                })
+                .collect();
+            format!("{}\n", json!({ "valid": true, "pipeline": config.pipeline.name, "sinks": sinks }))
+        }
+    };
+    print(out, &text)
+}
+
+fn text(config: &Config) -> String {
+    let mut text = format!(
+        "{}: valid. Pipeline {}: {} source(s), {} quer(ies), {} sink(s)\n",
+        config.file,
+        config.pipeline.name,
+        config.sources.len(),
+        config.queries.len(),
+        config.sinks.len()
+    );
+    for sink in &config.sinks {
+        text += &format!("  sink {} ← {}: {}\n", sink.name, sink.from, sink.connector.guarantee().name());
+    }
+    text
+}

@@ -1,0 +1,217 @@
+//! The log thread: group commit. What sources queue becomes frames, one sync each, and goes on to the engine only then.
+//!
+//! A frame waits for `durability.delay` from its first message or for `durability.bytes`, whichever comes first. While a
+//! sync runs, what arrives gathers in the queue and goes into the next frame, so a fast source costs few, large syncs.
+//! Ticks are logged only at the deadlines that the engine has asked for, and never while a source is held back: silence
+//! by backpressure is no silence.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::handover::Handover;
+use crate::config::Durability;
+use crate::disk::LogClock;
+use crate::event::{LogTime, Lsn, RecordKind, Run, SourceId};
+use crate::replay_log::{LogError, LogStats, LogWriter, Wait};
+use crate::source::queue::{Popped, Queue};
+
+/// Bytes of one append at most: bounds memory; larger ones would save no syncs worth having.
+const APPEND_BYTES_MAX: usize = 1 << 20;
+/// How often a waiting log thread looks at the clock for a step.
+const CLOCK_LOOK: Duration = Duration::from_secs(1);
+
+/// What the log thread and the engine tell each other.
+pub struct Shared {
+    /// Log time at which a tick is due; `i64::MAX`: none.
+    deadline_us: AtomicI64,
+    /// The log is full: a checkpoint is needed to trim it.
+    checkpoint_wanted: AtomicBool,
+    /// The engine has failed: waiting for it is in vain.
+    abandoned: AtomicBool,
+    trim: Mutex<Lsn>,
+    trimmed: Condvar,
+    stats: Mutex<LogStats>,
+}
+
+impl Default for Shared {
+    fn default() -> Shared {
+        Shared {
+            deadline_us: AtomicI64::new(i64::MAX),
+            checkpoint_wanted: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
+            trim: Mutex::new(Lsn::ZERO),
+            trimmed: Condvar::new(),
+            stats: Mutex::default(),
+        }
+    }
+}
+
+impl Shared {
+    /// The engine asks for a tick at this log time. Gives whether that is sooner than before.
+    pub fn set_deadline(&self, deadline: Option<LogTime>) -> bool {
+        let new = deadline.map_or(i64::MAX, |time| time.0);
+        new < self.deadline_us.swap(new, Ordering::AcqRel)
+    }
+
+    /// A checkpoint has freed the log below this LSN.
+    pub fn trim_below(&self, below: Lsn) {
+        *self.trim.lock().unwrap_or_else(PoisonError::into_inner) = below;
+        self.checkpoint_wanted.store(false, Ordering::Release);
+        self.trimmed.notify_all();
+    }
+
+    /// Whether the log thread needs a checkpoint to go on.
+    pub fn checkpoint_wanted(&self) -> bool {
+        self.checkpoint_wanted.load(Ordering::Acquire)
+    }
+
+    /// The engine is gone.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+        self.trimmed.notify_all();
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
+    }
+
+    /// What the log has written since it was opened.
+    pub fn stats(&self) -> LogStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is something to trim beyond `known`, or the time is over.
+    fn wait_for_trim(&self, known: Lsn, timeout: Duration) -> Wait {
+        let trim = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
+        let wait = |trim: &mut Lsn| *trim <= known && !self.is_abandoned();
+        let (trim, _) = self.trimmed.wait_timeout_while(trim, timeout, wait).unwrap_or_else(PoisonError::into_inner);
+        match *trim {
+            _ if self.is_abandoned() => Wait::Stop,
+            below if below > known => Wait::Trim(below),
+            _ => Wait::Retry,
+        }
+    }
+}
+
+/// The log thread's parts.
+pub struct LogThread {
+    pub queue: Arc<Queue>,
+    pub writer: LogWriter,
+    pub clock: Arc<LogClock>,
+    pub handover: Arc<Handover>,
+    pub shared: Arc<Shared>,
+    pub durability: Durability,
+    /// Wait for the engine when it lags: every source can wait as long as it likes.
+    pub follows_engine: bool,
+}
+
+impl LogThread {
+    /// Runs until the queue is closed and empty.
+    ///
+    /// # Errors
+    /// The log failed; the engine has to start again.
+    pub fn run(mut self) -> Result<(), LogError> {
+        let shared = Arc::clone(&self.shared);
+        let handover = Arc::clone(&self.handover);
+        let mut known = Lsn::ZERO;
+        self.writer.set_space_wait(Box::new(move |timeout| {
+            shared.checkpoint_wanted.store(true, Ordering::Release);
+            handover.wake();
+            let wait = shared.wait_for_trim(known, timeout);
+            if let Wait::Trim(below) = &wait {
+                known = *below;
+            }
+            wait
+        }));
+        let result = self.commit_until_closed();
+        self.handover.close();
+        result
+    }
+
+    fn commit_until_closed(&mut self) -> Result<(), LogError> {
+        let mut trimmed = Lsn::ZERO;
+        loop {
+            while self.follows_engine && self.handover.is_full() && !self.shared.is_abandoned() {
+                self.handover.wait_for_room(Duration::from_millis(100));
+            }
+            let popped = self.queue.pop_all(APPEND_BYTES_MAX, Some(self.patience()));
+            let mut runs = match popped {
+                Popped::Runs(runs) => self.gather(runs),
+                Popped::Nothing => Vec::new(),
+                Popped::Closed => return Ok(()),
+            };
+            if let Some(step) = self.clock.step() {
+                let payload = postcard::to_stdvec(&step).unwrap_or_default();
+                runs.insert(0, Run::one(SourceId::PIPELINE, RecordKind::ClockStep, self.clock.now(), &payload));
+            }
+            if runs.is_empty() && self.tick_due() {
+                runs.push(Run::one(SourceId::PIPELINE, RecordKind::Tick, self.clock.now(), &[]));
+            }
+            if let Wait::Trim(below) = self.shared.wait_for_trim(trimmed, Duration::ZERO) {
+                self.writer.trim(below)?;
+                trimmed = below;
+            }
+            if runs.is_empty() {
+                continue;
+            }
+            while !self.writer.has_room(&runs) {
+                self.shared.checkpoint_wanted.store(true, Ordering::Release);
+                self.handover.wake();
+                match self.shared.wait_for_trim(trimmed, Duration::from_millis(100)) {
+                    Wait::Trim(below) => {
+                        self.writer.trim(below)?;
+                        trimmed = below;
+                    }
+                    Wait::Retry => {}
+                    Wait::Stop => return Ok(()),
+                }
+            }
+            for frame in self.writer.append(runs)? {
+                self.handover.offer(frame);
+            }
+            *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.writer.stats();
+        }
+    }
+
+    /// Waits for more until the frame is large or old enough.
+    fn gather(&self, mut runs: Vec<Run>) -> Vec<Run> {
+        let wanted = usize::try_from(self.durability.bytes).unwrap_or(usize::MAX).min(APPEND_BYTES_MAX);
+        let until = Instant::now() + self.durability.delay;
+        let mut bytes: usize = runs.iter().map(Run::size_bytes).sum();
+        while bytes < wanted {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            match self.queue.pop_all(APPEND_BYTES_MAX - bytes, Some(left)) {
+                Popped::Runs(more) => {
+                    bytes += more.iter().map(Run::size_bytes).sum::<usize>();
+                    runs.extend(more);
+                }
+                Popped::Nothing => {}
+                Popped::Closed => break,
+            }
+        }
+        runs
+    }
+
+    /// How long to wait for a message: until the next tick is due, and never so long that a clock step goes unseen.
+    fn patience(&self) -> Duration {
+        let deadline = self.shared.deadline_us.load(Ordering::Acquire);
+        if deadline == i64::MAX {
+            return CLOCK_LOOK;
+        }
+        let left = deadline.saturating_sub(self.clock.now().0);
+        Duration::from_micros(u64::try_from(left).unwrap_or(0)).min(CLOCK_LOOK)
+    }
+
+    fn tick_due(&self) -> bool {
+        let deadline = self.shared.deadline_us.load(Ordering::Acquire);
+        if deadline == i64::MAX || self.clock.now().0 < deadline || self.queue.blocked() {
+            return false;
+        }
+        // One tick per deadline: the engine sets the next one when it has taken this tick.
+        self.shared.deadline_us.compare_exchange(deadline, i64::MAX, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}

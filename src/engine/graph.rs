@@ -1,0 +1,189 @@
+//! From the plan to operators: the graph that a step runs through.
+//!
+//! Nodes stand in topological order: sources first, then the queries in the configuration's order, each query's tree
+//! from the leaves up, inputs left to right. A node's inputs therefore stand before it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, new_empty_array};
+
+use super::source_node::SourceNode;
+use crate::config::{Config, SYSTEM_COLUMNS, Stream};
+use crate::expr::{EvalContext, Schema};
+use crate::operator::filter::Filter;
+use crate::operator::project::Project;
+use crate::operator::union_all::UnionAll;
+use crate::operator::window::Window;
+use crate::operator::window_aggregate::{self, WindowAggregate};
+use crate::operator::{Named, Operator, RowText};
+use crate::sql::plan::{Node as PlanNode, Plan};
+use crate::state::{KeyedState, StateReader};
+
+/// Index of a node.
+pub type NodeId = usize;
+
+/// An operator in its place.
+pub struct OperatorNode {
+    /// `query/kind/ordinal`: the identity under which state is checkpointed.
+    pub name: Arc<str>,
+    /// What must not change for the state to be taken over; empty for operators without keyed state.
+    pub fingerprint: String,
+    /// Index of the query it belongs to.
+    pub query: usize,
+    pub inputs: Vec<NodeId>,
+    pub operator: Box<dyn Operator>,
+    pub empty: Vec<ArrayRef>,
+}
+
+/// All nodes. Node ids count the sources first, then the operators.
+pub struct Graph {
+    pub sources: Vec<SourceNode>,
+    pub operators: Vec<OperatorNode>,
+    /// Name and output node of each query.
+    pub queries: Vec<(String, NodeId)>,
+}
+
+/// What a checkpoint knows of an operator's keyed state.
+pub trait Stored {
+    /// The operator's number and the namespaces that were open; a new number for a new operator.
+    fn operator(&self, name: &str) -> (u32, Vec<i64>);
+}
+
+/// Builds the graph of a configuration; keyed states read through `reader`.
+pub fn build(
+    config: &Config,
+    context: &EvalContext,
+    stored: &dyn Stored,
+    reader: &Arc<dyn StateReader>,
+    render: &RowText,
+) -> Graph {
+    let sources: Vec<SourceNode> =
+        config.sources.iter().map(|source| SourceNode::new(source, system_columns_read(config, &source.name))).collect();
+    let relations = config.sources.iter().enumerate().map(|(id, source)| (source.name.clone(), id)).collect();
+    let mut builder = Builder {
+        context,
+        stored,
+        reader,
+        render,
+        relations,
+        graph: Graph { sources, operators: Vec::new(), queries: Vec::new() },
+        query: 0,
+        prefix: String::new(),
+        ordinals: BTreeMap::new(),
+    };
+    for (index, query) in config.queries.iter().enumerate() {
+        builder.query = index;
+        builder.prefix = query.name.clone();
+        builder.ordinals.clear();
+        let id = builder.node(&query.plan);
+        builder.relations.insert(query.name.clone(), id);
+        builder.graph.queries.push((query.name.clone(), id));
+    }
+    builder.graph
+}
+
+struct Builder<'a> {
+    context: &'a EvalContext,
+    stored: &'a dyn Stored,
+    reader: &'a Arc<dyn StateReader>,
+    render: &'a RowText,
+    relations: BTreeMap<String, NodeId>,
+    graph: Graph,
+    query: usize,
+    prefix: String,
+    ordinals: BTreeMap<&'static str, usize>,
+}
+
+impl Builder<'_> {
+    fn node(&mut self, plan: &Plan) -> NodeId {
+        let (kind, children): (&'static str, Vec<&Plan>) = match &plan.node {
+            PlanNode::Scan { relation } => return self.relations.get(relation).copied().unwrap_or_default(),
+            PlanNode::Project { input, .. } => ("project", vec![input]),
+            PlanNode::Filter { input, .. } => ("filter", vec![input]),
+            PlanNode::UnionAll { inputs } => ("union_all", inputs.iter().collect()),
+            PlanNode::Window { input, .. } => ("window", vec![input]),
+            PlanNode::WindowAggregate { input, .. } => ("window_aggregate", vec![input]),
+        };
+        let inputs: Vec<NodeId> = children.iter().map(|child| self.node(child)).collect();
+        let ordinal = self.ordinals.entry(kind).or_default();
+        let name: Arc<str> = format!("{}/{kind}/{ordinal}", self.prefix).into();
+        *ordinal += 1;
+        let input_fields = children.first().map(|child| child.schema.fields.clone()).unwrap_or_default();
+        let named = Named { name: Arc::clone(&name), input: Arc::new(input_fields), render: Arc::clone(self.render) };
+        let mut fingerprint = String::new();
+        let operator: Box<dyn Operator> = match &plan.node {
+            PlanNode::Scan { .. } => return 0,
+            PlanNode::Project { exprs, .. } => Box::new(Project::new(named, exprs.clone())),
+            PlanNode::Filter { predicate, .. } => Box::new(Filter::new(named, predicate.clone())),
+            PlanNode::UnionAll { inputs } => Box::new(UnionAll::new(Arc::clone(&name), inputs.len())),
+            PlanNode::Window { window, .. } => Box::new(Window::new(window, &self.context.time_zone)),
+            PlanNode::WindowAggregate { window, keys, properties, aggregates, .. } => {
+                fingerprint = plan.fingerprint();
+                let spec = window_aggregate::Spec {
+                    window: window.clone(),
+                    keys: keys.clone(),
+                    properties: properties.clone(),
+                    aggregates: aggregates.clone(),
+                };
+                let (id, namespaces) = self.stored.operator(&name);
+                let state = KeyedState::new(id, Arc::clone(self.reader), namespaces);
+                Box::new(WindowAggregate::new(named, spec, self.context, state))
+            }
+        };
+        let empty = empty_columns(&plan.schema);
+        let query = self.query;
+        self.graph.operators.push(OperatorNode { name, fingerprint, query, inputs, operator, empty });
+        self.graph.sources.len() + self.graph.operators.len() - 1
+    }
+}
+
+fn empty_columns(schema: &Schema) -> Vec<ArrayRef> {
+    schema.fields.iter().map(|field| new_empty_array(&field.data_type.arrow())).collect()
+}
+
+/// Which system columns of a source any query reads.
+fn system_columns_read(config: &Config, source: &str) -> [bool; 3] {
+    let Some(declared) = config.sources.iter().find(|s| s.name == source) else { return [false; 3] };
+    let first = declared.columns.len();
+    let mut reads = [false; 3];
+    for query in &config.queries {
+        query.plan.visit_scans(&mut |relation, columns| {
+            if relation == source {
+                for (index, read) in reads.iter_mut().enumerate() {
+                    *read |= columns.contains(&(first + index));
+                }
+            }
+        });
+    }
+    // The arrival is the time attribute where none is declared.
+    reads[0] |= declared.time.column.is_none();
+    debug_assert_eq!(reads.len(), SYSTEM_COLUMNS.len());
+    reads
+}
+
+/// Where a stream's rows come out of a step.
+#[derive(Clone, Copy, Debug)]
+pub enum Outlet {
+    Node(NodeId),
+    Dead(usize),
+    Late(usize),
+    Errors(usize),
+}
+
+impl Graph {
+    /// Where a sink's stream comes out. The configuration has resolved its name.
+    pub fn outlet(&self, stream: &Stream) -> Option<Outlet> {
+        let source = |name: &String| self.sources.iter().position(|source| *source.name == **name);
+        let query = |name: &String| self.queries.iter().position(|(query, _)| query == name);
+        match stream {
+            Stream::Source(name) => source(name).map(Outlet::Node),
+            Stream::Query(name) => {
+                self.queries.iter().find(|(query, _)| query == name).map(|(_, node)| Outlet::Node(*node))
+            }
+            Stream::Dead(name) => source(name).map(Outlet::Dead),
+            Stream::Late(name) => query(name).map(Outlet::Late),
+            Stream::Errors(name) => query(name).map(Outlet::Errors),
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! Opening a state: from a directory to an engine that stands at its last checkpoint, and a log whose tail is known.
+//!
+//! Order, each step refusing before the next changes anything: lock, checkpoint, log (recovery cuts a torn tail), sinks,
+//! engine. A new state begins with a checkpoint at LSN 0, which carries the epoch and where the sinks begin; so a crash
+//! at any later moment finds both.
+//!
+//! A changed configuration is taken at a checkpoint: where the log has a tail, its rows came from the old
+//! configuration, so the tail is first replayed under that one (it is kept whole in the checkpoint), and then a
+//! checkpoint under the new one is written before any new input. So one log tail always belongs to one configuration.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use tracing::{info, warn};
+
+use super::EngineError;
+use super::graph::Stored;
+use super::step::{BATCH_ROWS, Counters, Engine, OpenSink};
+use crate::checkpoint::{
+    self, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot, VERIFY_AT_START_BYTES,
+};
+use crate::config::{self, Config};
+use crate::disk::{Clock, Disk, LogClock, RealDisk, SystemClock};
+use crate::event::{Epoch, Lsn, RecordKind, Run, SourceId, Start as StartRecord};
+use crate::replay_log::{self, Identity, LogOptions, LogReader, LogWriter, StateLock};
+use crate::state::{Checkpointed, Frozen, KeyedState, StateReader};
+
+/// Version of what a log's records mean to the engine. Raised when the same log would give other results.
+pub const SEMANTICS_VERSION: u32 = 1;
+
+/// Name of the log's directory within the state directory.
+const LOG_DIRECTORY: &str = "log";
+
+/// What a start found.
+pub enum Start {
+    Go(Box<Opened>),
+    /// All sources have ended before, and there is nothing new.
+    Finished(Counters),
+}
+
+/// An open state.
+pub struct Opened {
+    pub engine: Engine,
+    pub store: Store,
+    pub writer: LogWriter,
+    pub clock: Arc<LogClock>,
+    /// LSN of the last record that was in the log at the start: the end of the replay.
+    pub tail_end: Lsn,
+    pub epoch: Epoch,
+    /// The checkpoint that the engine stands at.
+    pub checkpoint: CheckpointMeta,
+    pub lock: StateLock,
+}
+
+/// The checkpoint store and the engine's view of it.
+pub struct Store {
+    pub checkpoints: CheckpointStore,
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// Opens the state of a configuration, creating it where there is none.
+///
+/// # Errors
+/// The state is another's, is in use, is corrupt, or does not fit the configuration; the disk failed.
+pub fn open(config: &Config) -> Result<Start, EngineError> {
+    let state = &config.pipeline.state;
+    fs::create_dir_all(state)
+        .map_err(|source| EngineError::Io { action: format!("create the state directory {}", state.display()), source })?;
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let lock = StateLock::acquire(disk.as_ref(), state)?;
+    let clock = wait_for_clock(config.wait_for_sync);
+    let checkpoint_dir = state.join(checkpoint::DIRECTORY);
+    let log_dir = state.join(LOG_DIRECTORY);
+
+    let (store, meta) = match open_store(&checkpoint_dir, &log_dir)? {
+        (store, Some(meta)) => (store, meta),
+        (store, None) => {
+            let meta = create(config, &store, &clock)?;
+            (store, meta)
+        }
+    };
+    if meta.pipeline != config.pipeline.name {
+        let message = format!(
+            "the state directory {} belongs to the pipeline `{}`, not to `{}`: give this pipeline a directory of its own",
+            state.display(),
+            meta.pipeline,
+            config.pipeline.name
+        );
+        return Err(EngineError::Configuration { message });
+    }
+    let identity = Identity {
+        pipeline: meta.pipeline.clone(),
+        epoch: meta.epoch,
+        sources: replay_log::merge_sources(
+            &replay_log::source_table(disk.as_ref(), &log_dir)?,
+            config.sources.iter().map(|source| source.name.as_str()),
+        )?,
+    };
+    let (writer, recovered) = replay_log::open(Arc::clone(&disk), &log_dir, identity, log_options(config), meta.cut)?;
+    if let Some(torn) = &recovered.torn {
+        warn!(
+            file = %torn.file.display(),
+            offset = torn.offset,
+            bytes = torn.bytes,
+            "the last frame was torn by a crash before it was durable; it was cut off"
+        );
+    }
+    if let Some(last) = writer.last_time() {
+        clock.resume(last.max(meta.cut_time));
+    } else {
+        clock.resume(meta.cut_time);
+    }
+    let tail_end = writer.last_lsn();
+    if meta.semantics_version != SEMANTICS_VERSION && tail_end > meta.cut {
+        let message = format!(
+            "the log holds records that version {} has logged but not processed, and this version {} would compute \
+             something else from them: run version {0} once and stop it, then this one",
+            meta.program_version,
+            env!("CARGO_PKG_VERSION")
+        );
+        return Err(EngineError::Configuration { message });
+    }
+    let meta = if meta.config == config.text { meta } else { change_config(config, meta, &store, &writer, &log_dir)? };
+
+    let mut engine = engine_at(config, &meta, &store, writer.sources())?;
+    if engine.ended() && tail_end <= meta.cut {
+        refuse_new_input(config, &engine)?;
+        engine.replayed()?;
+        return Ok(Start::Finished(engine.counters()));
+    }
+    let mut writer = writer;
+    log_start(&mut writer, &clock)?;
+    let epoch = meta.epoch;
+    Ok(Start::Go(Box::new(Opened { engine, store, writer, clock, tail_end, epoch, checkpoint: meta, lock })))
+}
+
+/// Waits until the system clock is known to be right, at most for so long.
+fn wait_for_clock(patience: Duration) -> Arc<LogClock> {
+    let system: Arc<dyn Clock> = Arc::new(SystemClock);
+    let until = Instant::now() + patience;
+    if !patience.is_zero() && !system.synchronised() {
+        info!(seconds = patience.as_secs(), "waiting for the system clock to be synchronised");
+        while !system.synchronised() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    Arc::new(LogClock::new(system))
+}
+
+/// The store, and the checkpoint in it; none where the state is new.
+fn open_store(checkpoint_dir: &Path, log_dir: &Path) -> Result<(Store, Option<CheckpointMeta>), EngineError> {
+    let has_log = fs::read_dir(log_dir).is_ok_and(|mut entries| entries.next().is_some());
+    let mode = if has_log { OpenMode::Existing } else { OpenMode::Create };
+    let checkpoints = CheckpointStore::open(checkpoint_dir, mode)?;
+    if checkpoints.reader().used_bytes()? <= VERIFY_AT_START_BYTES {
+        checkpoints.reader().verify()?;
+    }
+    let snapshot = Arc::new(checkpoints.snapshot()?);
+    let meta = snapshot.meta()?;
+    if meta.is_none() && has_log {
+        let reason = format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display());
+        return Err(EngineError::Saved { what: "the state".into(), reason });
+    }
+    Ok((Store { checkpoints, snapshot }, meta))
+}
+
+/// Begins a state: an epoch, and a checkpoint at LSN 0 with where the sinks begin.
+fn create(config: &Config, store: &Store, clock: &LogClock) -> Result<CheckpointMeta, EngineError> {
+    let mut epoch = Epoch::default();
+    getrandom(&mut epoch.0, GetRandomFlags::empty())
+        .map_err(|errno| EngineError::Io { action: "get random bytes for an epoch".into(), source: errno.into() })?;
+    let start = CheckpointMeta {
+        epoch,
+        pipeline: config.pipeline.name.clone(),
+        cut_time: clock.now(),
+        config: config.text.clone(),
+        semantics_version: SEMANTICS_VERSION,
+        ..CheckpointMeta::default()
+    };
+    let sinks = open_sinks(config, &start)?;
+    let ids: Vec<(SourceId, String)> = Vec::new();
+    let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
+    let mut engine = Engine::new(config, &ids, &Ids::of(&start), &reader, sinks, BATCH_ROWS)?;
+    let meta = commit_now(config, &mut engine, &start, store, Vec::new())?;
+    info!(state = %config.pipeline.state.display(), %epoch, "created a new state");
+    Ok(meta)
+}
+
+/// Writes a checkpoint on this thread, before the others run.
+fn commit_now(
+    config: &Config,
+    engine: &mut Engine,
+    before: &CheckpointMeta,
+    store: &Store,
+    retired: Vec<KeyedState<()>>,
+) -> Result<CheckpointMeta, EngineError> {
+    engine.flush()?;
+    let Cut { meta, layers, sinks } = cut(config, engine, before, retired)?;
+    for sink in sinks {
+        (sink.flushed.sync)().map_err(|source| EngineError::Sink { sink: sink.name, source })?;
+    }
+    store.checkpoints.commit(&meta, &layers)?;
+    drop(layers);
+    store.snapshot.renew()?;
+    for (_, _, state) in engine.states() {
+        state.committed();
+    }
+    engine.sinks_committed()?;
+    store.snapshot.meta()?.ok_or_else(|| EngineError::Saved {
+        what: "the state".into(),
+        reason: "a checkpoint that was just committed is not there".into(),
+    })
+}
+
+/// Everything of a checkpoint at the engine's place.
+pub struct Cut {
+    pub meta: CheckpointMeta,
+    pub layers: Vec<(u32, Arc<dyn Frozen>)>,
+    pub sinks: Vec<super::step::SinkCut>,
+}
+
+/// Makes a checkpoint's content; the engine's sinks must be flushed. `retired`: states to be deleted with it.
+///
+/// # Errors
+/// A checkpoint is in flight already.
+pub fn cut(
+    config: &Config,
+    engine: &mut Engine,
+    before: &CheckpointMeta,
+    retired: Vec<KeyedState<()>>,
+) -> Result<Cut, EngineError> {
+    let sinks = engine.cut_sinks();
+    let engine_bytes = engine.save();
+    let positions = engine.source_positions().into_iter().collect();
+    let mut operators = Vec::new();
+    let mut layers = Vec::new();
+    for (name, fingerprint, state) in engine.states() {
+        operators.push(OperatorMeta {
+            id: state.operator(),
+            name: name.to_owned(),
+            fingerprint: fingerprint.to_owned(),
+            ..OperatorMeta::default()
+        });
+        layers.push((state.operator(), state.freeze()?));
+    }
+    for mut state in retired {
+        // Numbers are never used twice, so what is left of one in the list harms nobody.
+        operators.push(OperatorMeta { id: state.operator(), ..OperatorMeta::default() });
+        layers.push((state.operator(), state.freeze()?));
+    }
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let meta = CheckpointMeta {
+        id: before.id + 1,
+        epoch: before.epoch,
+        pipeline: config.pipeline.name.clone(),
+        cut: engine.last_lsn(),
+        cut_time: engine.last_time().max(before.cut_time),
+        wall_time_us: i64::try_from(wall.as_micros()).unwrap_or(i64::MAX),
+        sources: positions,
+        engine: engine_bytes,
+        operators,
+        sinks: sinks
+            .iter()
+            .map(|sink| SinkMeta { name: sink.name.clone(), rows: sink.rows, progress: sink.flushed.progress.clone() })
+            .collect(),
+        config: config.text.clone(),
+        semantics_version: SEMANTICS_VERSION,
+        program_version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    Ok(Cut { meta, layers, sinks })
+}
+
+/// An engine and its sinks at a checkpoint.
+fn engine_at(
+    config: &Config,
+    meta: &CheckpointMeta,
+    store: &Store,
+    ids: &[(SourceId, String)],
+) -> Result<Engine, EngineError> {
+    let sinks = open_sinks(config, meta)?;
+    let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
+    let mut engine = Engine::new(config, ids, &Ids::of(meta), &reader, sinks, BATCH_ROWS)?;
+    engine.restore(&meta.engine, meta.cut, &meta.sources)?;
+    Ok(engine)
+}
+
+fn open_sinks(config: &Config, meta: &CheckpointMeta) -> Result<Vec<OpenSink>, EngineError> {
+    config
+        .sinks
+        .iter()
+        .map(|sink| {
+            let progress = meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
+            let opened = sink.connector.open(&sink.fields, progress);
+            let sink_name = sink.name.clone();
+            let sink = opened.map_err(|source| EngineError::Sink { sink: sink_name.clone(), source })?;
+            Ok(OpenSink { name: sink_name, sink })
+        })
+        .collect()
+}
+
+/// Operators' numbers and open namespaces, from a checkpoint.
+struct Ids {
+    known: BTreeMap<String, (u32, Vec<i64>)>,
+    next: Cell<u32>,
+}
+
+impl Ids {
+    fn of(meta: &CheckpointMeta) -> Ids {
+        let known: BTreeMap<String, (u32, Vec<i64>)> = meta
+            .operators
+            .iter()
+            .map(|operator| (operator.name.clone(), (operator.id, operator.namespaces.iter().copied().collect())))
+            .collect();
+        let next = meta.operators.iter().map(|operator| operator.id + 1).max().unwrap_or(0);
+        Ids { known, next: Cell::new(next) }
+    }
+}
+
+impl Stored for Ids {
+    fn operator(&self, name: &str) -> (u32, Vec<i64>) {
+        self.known.get(name).cloned().unwrap_or_else(|| {
+            let id = self.next.get();
+            self.next.set(id + 1);
+            (id, Vec::new())
+        })
+    }
+}
+
+/// Takes a new configuration over a state of an old one: replays the tail under the old, checkpoints under the new.
+fn change_config(
+    config: &Config,
+    meta: CheckpointMeta,
+    store: &Store,
+    writer: &LogWriter,
+    log_dir: &Path,
+) -> Result<CheckpointMeta, EngineError> {
+    let old = config::parse("the configuration kept in the checkpoint", &meta.config)
+        .map_err(|problems| EngineError::Saved { what: "the old configuration".into(), reason: problems.to_string() })?;
+    refuse_changed_state(config, &meta, store)?;
+    let mut meta = meta;
+    if writer.last_lsn() > meta.cut {
+        info!(
+            from = meta.cut.0 + 1,
+            to = writer.last_lsn().0,
+            "the configuration changed: what is logged is first processed under the old one"
+        );
+        let mut engine = engine_at(&old, &meta, store, writer.sources())?;
+        let mut reader = LogReader::open(Arc::new(RealDisk), log_dir, meta.cut.plus(1))?;
+        while engine.last_lsn() < writer.last_lsn() {
+            let Some(frame) = reader.next()? else { break };
+            engine.step(&frame)?;
+            engine.flush()?;
+        }
+        engine.replayed()?;
+        meta = commit_now(&old, &mut engine, &meta, store, Vec::new())?;
+    }
+    let mut engine = engine_at(config, &meta, store, writer.sources())?;
+    let kept: Vec<String> = engine.states().map(|(name, _, _)| name.to_owned()).collect();
+    let mut retired = Vec::new();
+    for operator in meta.operators.iter().filter(|operator| !kept.contains(&operator.name)) {
+        let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
+        let mut state: KeyedState<()> = KeyedState::new(operator.id, reader, operator.namespaces.iter().copied());
+        for namespace in &operator.namespaces {
+            state.remove_namespace(*namespace);
+        }
+        if !operator.namespaces.is_empty() {
+            warn!(operator = %operator.name, "the configuration has this operator no longer: its state is deleted");
+        }
+        retired.push(state);
+    }
+    let meta = commit_now(config, &mut engine, &meta, store, retired)?;
+    info!("the new configuration is in force");
+    Ok(meta)
+}
+
+/// A stateful operator whose definition changed cannot take its old state over.
+fn refuse_changed_state(config: &Config, meta: &CheckpointMeta, store: &Store) -> Result<(), EngineError> {
+    let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
+    let mut engine = Engine::new(config, &[], &Ids::of(meta), &reader, Vec::new(), BATCH_ROWS)?;
+    for (name, fingerprint, _) in engine.states() {
+        let changed = meta.operator(name).is_some_and(|old| old.fingerprint != fingerprint);
+        if changed {
+            let query = name.split('/').next().unwrap_or(name);
+            let message = format!(
+                "the query `{query}` has changed in a way that its state (operator {name}) does not fit any more. Take the \
+                 old configuration back, or give the new query another name: the old one's open windows are then dropped"
+            );
+            return Err(EngineError::Configuration { message });
+        }
+    }
+    Ok(())
+}
+
+/// A finished state takes no new input.
+fn refuse_new_input(config: &Config, engine: &Engine) -> Result<(), EngineError> {
+    let positions: BTreeMap<String, _> = engine.source_positions().into_iter().collect();
+    for source in &config.sources {
+        if source.connector.has_more(positions.get(&source.name).copied()) {
+            let message = format!(
+                "the input had ended and all windows have fired, but source {} has more now: use `follow = true` for a \
+                 file that grows, or a new state directory for new input",
+                source.name
+            );
+            return Err(EngineError::Configuration { message });
+        }
+    }
+    Ok(())
+}
+
+fn log_start(writer: &mut LogWriter, clock: &LogClock) -> Result<(), EngineError> {
+    let payload = postcard::to_stdvec(&StartRecord { version: env!("CARGO_PKG_VERSION").to_owned() }).unwrap_or_default();
+    writer.append(vec![Run::one(SourceId::PIPELINE, RecordKind::Start, clock.now(), &payload)])?;
+    Ok(())
+}
+
+fn log_options(config: &Config) -> LogOptions {
+    LogOptions {
+        segment_bytes: config.log.segment_bytes,
+        max_bytes: config.log.max_size_bytes,
+        compression: config.log.compression,
+    }
+}
+
+/// Where the log of a state is.
+pub fn log_directory(state: &Path) -> PathBuf {
+    state.join(LOG_DIRECTORY)
+}

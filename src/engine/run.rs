@@ -1,0 +1,261 @@
+//! The shell around the core: opens a state, starts the threads, and ends them in order.
+//!
+//! ```text
+//! main      source tasks (smol), signals           ─▶ queue
+//! log       group commit: queue → log → hand-over     (commit.rs)
+//! engine    hand-over → step → sinks, checkpoints     (drive.rs)
+//! checkpoint  sink syncs, then one LMDB transaction   (checkpoint/worker.rs)
+//! ```
+//!
+//! Ending, whatever the cause (all sources ended, SIGTERM, SIGINT): sources are dropped, the queue closes; the log thread
+//! commits what is queued and closes the hand-over; the engine takes the rest, checkpoints, and ends. Nothing fires that
+//! the log does not say.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_signal::{Signal, Signals};
+use futures_lite::StreamExt;
+use futures_lite::future::{or, pending};
+use smol::Executor;
+use smol::channel::{Receiver, Sender, bounded};
+use tracing::{info, warn};
+
+use super::EngineError;
+use super::commit::{LogThread, Shared};
+use super::drive::{Driver, Replayed};
+use super::handover::Handover;
+use super::open::{self, Opened};
+use super::step::Counters;
+use crate::config::{Config, OnSourceError, Source};
+use crate::control::notify;
+use crate::disk::LogClock;
+use crate::event::{RecordKind, Run, SourceId};
+use crate::source::queue::Queue;
+use crate::source::{Arrival, ArrivalClock, Output, Resume};
+
+/// Pauses between attempts to start a failed source.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// How a run ended well.
+#[derive(Debug)]
+pub struct Summary {
+    pub end: End,
+    pub counters: Counters,
+}
+
+/// Why a run ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// All sources have ended and all windows have fired.
+    Finished,
+    /// The state was finished already and there is no new input.
+    AlreadyFinished,
+    /// Asked to stop by a signal.
+    Stopped,
+}
+
+/// Runs a pipeline until its input ends or a signal asks it to stop.
+///
+/// # Errors
+/// Whatever stopped it; a start after that recovers.
+pub fn run(config: Config) -> Result<Summary, EngineError> {
+    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } = match open::open(&config)? {
+        open::Start::Go(opened) => *opened,
+        open::Start::Finished(counters) => return Ok(Summary { end: End::AlreadyFinished, counters }),
+    };
+    let config = Arc::new(config);
+    let queue = Arc::new(Queue::new(config.queue_bytes()));
+    let shared = Arc::new(Shared::default());
+    let handover = Arc::new(Handover::new(config.queue_bytes(), writer.last_lsn()));
+    let ids: Vec<(SourceId, String)> = writer.sources().to_vec();
+    let (replayed_out, replayed_in) = bounded::<Replayed>(1);
+    let (ended_out, ended_in) = bounded::<()>(2);
+
+    let log = LogThread {
+        queue: Arc::clone(&queue),
+        writer,
+        clock: Arc::clone(&clock),
+        handover: Arc::clone(&handover),
+        shared: Arc::clone(&shared),
+        durability: config.durability,
+        // Sources that can wait as long as they like need not fill the disk when the engine is slower.
+        follows_engine: config.sources.iter().all(|source| source.connector.is_bounded()),
+    };
+    let log = spawn("log", ended_out.clone(), move || log.run())?;
+    let driver = Driver::new(
+        Arc::clone(&config),
+        engine,
+        store,
+        Arc::clone(&handover),
+        Arc::clone(&shared),
+        Arc::clone(&queue),
+        epoch,
+        checkpoint,
+        tail_end,
+        replayed_out,
+    );
+    let abandoned = Arc::clone(&shared);
+    let engine = spawn("engine", ended_out, move || {
+        let result = driver.and_then(Driver::run);
+        abandoned.abandon();
+        result
+    })?;
+
+    let sources = Sources { config: &config, ids: &ids, queue: &queue, clock: &clock };
+    let outcome = smol::block_on(sources.run(replayed_in, ended_in));
+    // Also when the sources failed: what is logged is processed and checkpointed.
+    queue.close();
+    notify::stopping();
+    let log = join("the log thread", log);
+    let engine = join("the engine thread", engine);
+    drop(lock);
+    // The engine's failure explains the log's end, not the other way round; the log's own failure comes first.
+    log?.map_err(EngineError::from)?;
+    let counters = engine??;
+    let end = outcome?;
+    Ok(Summary { end, counters })
+}
+
+type Thread<T> = JoinHandle<T>;
+
+fn spawn<T: Send + 'static>(
+    name: &'static str,
+    ended: Sender<()>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<Thread<T>, EngineError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            // Also when the work panics, the main thread must hear of its end.
+            let _ended = OnDrop(ended);
+            work()
+        })
+        .map_err(|source| EngineError::Io { action: format!("start the {name} thread"), source })
+}
+
+struct OnDrop(Sender<()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.try_send(());
+    }
+}
+
+fn join<T>(thread: &'static str, handle: Thread<T>) -> Result<T, EngineError> {
+    handle.join().map_err(|_| EngineError::Panic { thread })
+}
+
+/// The main thread's part: source tasks and signals.
+struct Sources<'a> {
+    config: &'a Config,
+    ids: &'a [(SourceId, String)],
+    queue: &'a Arc<Queue>,
+    clock: &'a Arc<LogClock>,
+}
+
+impl Sources<'_> {
+    /// Runs the sources until all have ended, one has failed for good, a thread has ended, or a signal comes.
+    async fn run(&self, replayed: Receiver<Replayed>, ended: Receiver<()>) -> Result<End, EngineError> {
+        let mut signals = Signals::new([Signal::Term, Signal::Int])
+            .map_err(|source| EngineError::Io { action: "listen for signals".into(), source })?;
+        let executor = Executor::new();
+        let work = async {
+            // What cannot wait starts before the replay; what resumes at a position must know it first.
+            let (failed_out, failed_in) = bounded::<EngineError>(1);
+            let mut tasks = Vec::new();
+            for source in self.config.sources.iter().filter(|source| !source.connector.is_replayable()) {
+                tasks.push(executor.spawn(self.supervise(source, Resume::default(), failed_out.clone())));
+            }
+            let Ok(at) = replayed.recv().await else {
+                // The engine ended during the replay; its error says why.
+                return pending().await;
+            };
+            for source in self.config.sources.iter().filter(|source| source.connector.is_replayable()) {
+                let resume = Resume { position: at.positions.get(&source.name).copied() };
+                if !at.ended.contains(&source.name) {
+                    tasks.push(executor.spawn(self.supervise(source, resume, failed_out.clone())));
+                }
+            }
+            notify::ready();
+            info!(
+                pipeline = %self.config.pipeline.name,
+                sources = self.config.sources.len(),
+                queries = self.config.queries.len(),
+                sinks = self.config.sinks.len(),
+                "running; SIGTERM or Ctrl-C stops, a restart goes on where this ends"
+            );
+            let all = async {
+                for task in tasks {
+                    task.await;
+                }
+                Ok(End::Finished)
+            };
+            let failed = async {
+                match failed_in.recv().await {
+                    Ok(error) => Err(error),
+                    Err(_) => pending().await,
+                }
+            };
+            or(failed, all).await
+        };
+        let stop = async {
+            match signals.next().await {
+                Some(Ok(signal)) => info!(?signal, "stopping: what is logged is processed, then checkpointed"),
+                Some(Err(error)) => warn!(%error, "the signal watch failed; stopping"),
+                None => pending().await,
+            }
+            Ok(End::Stopped)
+        };
+        let thread_ended = async {
+            let _ = ended.recv().await;
+            // Its result says why.
+            Ok(End::Stopped)
+        };
+        executor.run(or(or(stop, thread_ended), work)).await
+    }
+
+    /// Runs one source, again and again where it fails and that is wanted, and logs its end of input.
+    async fn supervise(&self, source: &Source, resume: Resume, failed: Sender<EngineError>) {
+        let Some((id, _)) = self.ids.iter().find(|(_, name)| *name == source.name) else { return };
+        let clock = Arc::clone(self.clock);
+        let stamp: ArrivalClock =
+            Arc::new(move || Arrival { time: clock.now(), unsynchronised: !clock.synchronised() });
+        let run_bytes_max = self.config.run_bytes_max();
+        let output = Output::new(
+            *id,
+            source.name.as_str().into(),
+            Arc::clone(self.queue),
+            stamp,
+            Arc::default(),
+            run_bytes_max,
+        );
+        let mut pause = RETRY_FIRST;
+        let mut resume = resume;
+        loop {
+            let error = match source.connector.build(resume).run(output.clone()).await {
+                Ok(crate::source::End::EndOfInput) => {
+                    let run = Run::one(*id, RecordKind::EndOfInput, self.clock.now(), &[]);
+                    // A closed queue means that the end was not logged: it will come again.
+                    let _ = self.queue.push(run).await;
+                    return;
+                }
+                Err(error) => error,
+            };
+            if matches!(error, crate::source::SourceError::Closed(_)) {
+                return;
+            }
+            if self.config.pipeline.on_source_error == OnSourceError::Fail {
+                let error = EngineError::Source { source_name: source.name.clone(), reason: error.to_string() };
+                let _ = failed.try_send(error);
+                return;
+            }
+            warn!(source = %source.name, %error, retry_ms = pause.as_millis() as u64, "the source failed; trying again");
+            smol::Timer::after(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+            resume = Resume { position: output.position().or(resume.position) };
+        }
+    }
+}
