@@ -1,1 +1,1 @@
-//! (to come)
+pub mod checkpoint;
