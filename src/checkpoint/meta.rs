@@ -1,0 +1,105 @@
+//! What a checkpoint says about itself. Stored as postcard: a field may be added only with a new format version.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Epoch, LogTime, Lsn, Position};
+
+/// Entries that the history keeps.
+pub const HISTORY_MAX: usize = 100;
+
+/// Everything of a checkpoint but the keyed state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointMeta {
+    /// Ascending within a state.
+    pub id: u64,
+    pub epoch: Epoch,
+    /// Name of the pipeline.
+    pub pipeline: String,
+    /// The checkpoint holds the effect of the records up to this one.
+    pub cut: Lsn,
+    /// Log time of the cut.
+    pub cut_time: LogTime,
+    /// Wall clock when the checkpoint was made, µs since the Unix epoch; for people only.
+    pub wall_time_us: i64,
+    /// Where each replayable source stands at the cut, by name.
+    pub sources: BTreeMap<String, Position>,
+    /// The engine's own part (watermarks, end marks, …), opaque here.
+    pub engine: Vec<u8>,
+    pub operators: Vec<OperatorMeta>,
+    pub sinks: Vec<SinkMeta>,
+    /// Text of the configuration that the state belongs to.
+    pub config: String,
+    /// Version of the engine's semantics.
+    pub semantics_version: u32,
+    /// Version of the program that wrote the checkpoint.
+    pub program_version: String,
+}
+
+/// A stateful operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorMeta {
+    /// Number in the keys of its entries.
+    pub id: u32,
+    /// Query name, operator kind, ordinal among the query's stateful operators of that kind.
+    pub name: String,
+    /// Tells whether the state fits the operator of a changed configuration.
+    pub fingerprint: String,
+    /// What type the values are of, for those who print them.
+    pub value_type: String,
+    /// Namespaces open at the cut. Filled in by the commit, from the layer.
+    pub namespaces: BTreeSet<i64>,
+}
+
+/// A sink.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkMeta {
+    pub name: String,
+    /// Rows taken since the state was created.
+    pub rows: u64,
+    /// The sink's own record of where it stands.
+    pub progress: Vec<u8>,
+}
+
+impl CheckpointMeta {
+    /// The operator with this name.
+    pub fn operator(&self, name: &str) -> Option<&OperatorMeta> {
+        self.operators.iter().find(|operator| operator.name == name)
+    }
+}
+
+/// A checkpoint on record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    pub id: u64,
+    pub wall_time_us: i64,
+    pub cut: Lsn,
+    pub cut_time: LogTime,
+    /// Time that the write transaction took. Its own sync is in it only once the next checkpoint has put it in.
+    pub duration_us: u64,
+    /// Whether `duration_us` has the sync in it.
+    pub synced: bool,
+    /// Entries put and deleted, a namespace's removed entries each counted.
+    pub changes: u64,
+    /// Bytes of keys and values put.
+    pub bytes_written: u64,
+    pub operators: Vec<OperatorTotals>,
+    pub sinks: Vec<SinkRows>,
+}
+
+/// What an operator's state amounts to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorTotals {
+    pub name: String,
+    pub keys: u64,
+    /// Bytes of keys and values.
+    pub bytes: u64,
+}
+
+/// How far a sink was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinkRows {
+    pub name: String,
+    pub rows: u64,
+}

@@ -1,0 +1,233 @@
+//! The checkpoint thread: makes sinks durable, then commits, and tells the engine.
+//!
+//! One job at a time. A commit that fails for want of space is tried again, in a fresh transaction, until there is
+//! space or the worker is dropped; every other failure ends the job. A failed sync of a sink is never tried again.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use super::lmdb::{CheckpointStore, CommitStats};
+use super::meta::CheckpointMeta;
+use super::{CheckpointError, DIRECTORY};
+use crate::event::Lsn;
+use crate::state::Frozen;
+
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// While space is wanting, one warning per this time.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// Makes all rows that a sink took so far durable.
+pub struct SinkSync {
+    /// Name of the sink, for messages.
+    pub sink: String,
+    #[expect(clippy::type_complexity, reason = "a boxed closure, named nowhere else")]
+    pub sync: Box<dyn FnOnce() -> Result<(), Box<dyn StdError + Send + Sync>> + Send>,
+}
+
+/// A checkpoint to be made.
+pub struct Job {
+    pub meta: CheckpointMeta,
+    /// One layer for each operator of `meta`.
+    pub layers: Vec<(u32, Arc<dyn Frozen>)>,
+    /// Run first, in this order.
+    pub syncs: Vec<SinkSync>,
+}
+
+/// How a job ended. The worker holds none of its layers any more.
+#[derive(Debug)]
+pub struct Finished {
+    pub id: u64,
+    pub cut: Lsn,
+    pub result: Result<CommitStats, CheckpointError>,
+}
+
+enum Message {
+    Job(Job),
+    Discard(Vec<Arc<dyn Frozen>>),
+}
+
+/// The engine's handle on the checkpoint thread. Dropping it waits for the thread, which finishes what it is at, but
+/// waits no longer for space.
+pub struct CheckpointWorker {
+    /// `None` only while the worker is dropped.
+    messages: Option<Sender<Message>>,
+    finished: Receiver<Finished>,
+    /// Id and cut of the job under way.
+    in_flight: Option<(u64, Lsn)>,
+    waiting: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CheckpointWorker {
+    /// Starts the thread. `wake` is called whenever [`CheckpointWorker::poll`] has something to give.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start(
+        store: CheckpointStore,
+        wake: impl Fn() + Send + 'static,
+    ) -> Result<CheckpointWorker, CheckpointError> {
+        let (messages, inbox) = channel();
+        let (outbox, finished) = channel();
+        let waiting = Arc::new(AtomicBool::new(false));
+        let shared = Arc::clone(&waiting);
+        let thread = std::thread::Builder::new()
+            .name("checkpoint".to_owned())
+            .spawn(move || run(&store, &inbox, Outbox { finished: Some(outbox), wake }, &shared))
+            .map_err(|source| CheckpointError::Io { action: "start the thread of", path: DIRECTORY.into(), source })?;
+        Ok(CheckpointWorker { messages: Some(messages), finished, in_flight: None, waiting, thread: Some(thread) })
+    }
+
+    /// Hands over a job.
+    ///
+    /// # Errors
+    /// A job is in flight already, or the thread is dead.
+    pub fn submit(&mut self, job: Job) -> Result<(), CheckpointError> {
+        if let Some((id, _)) = self.in_flight {
+            return Err(CheckpointError::Misuse { what: format!("checkpoint {id} is still being made") });
+        }
+        let job_is = (job.meta.id, job.meta.cut);
+        let sent = self.messages.as_ref().is_some_and(|messages| messages.send(Message::Job(job)).is_ok());
+        if !sent {
+            return Err(CheckpointError::ThreadDied);
+        }
+        self.in_flight = Some(job_is);
+        Ok(())
+    }
+
+    /// Lets the thread drop layers that nobody needs.
+    pub fn discard(&self, layers: Vec<Arc<dyn Frozen>>) {
+        if let Some(messages) = &self.messages {
+            // A thread that is dead drops nothing, but then sending has dropped them here.
+            let _ = messages.send(Message::Discard(layers));
+        }
+    }
+
+    /// Whether a job is under way.
+    pub fn is_busy(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// Whether the job under way waits for space on the disk.
+    pub fn waits_for_space(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How the job under way ended, once it has.
+    pub fn poll(&mut self) -> Option<Finished> {
+        let in_flight = self.in_flight?;
+        match self.finished.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            Ok(finished) => self.finish(in_flight, Some(finished)),
+            Err(TryRecvError::Disconnected) => self.finish(in_flight, None),
+        }
+    }
+
+    /// Waits for the job under way; `None` when there is none.
+    pub fn wait(&mut self) -> Option<Finished> {
+        let in_flight = self.in_flight?;
+        let finished = self.finished.recv().ok();
+        self.finish(in_flight, finished)
+    }
+
+    fn finish(&mut self, (id, cut): (u64, Lsn), finished: Option<Finished>) -> Option<Finished> {
+        self.in_flight = None;
+        Some(finished.unwrap_or(Finished { id, cut, result: Err(CheckpointError::ThreadDied) }))
+    }
+}
+
+impl Drop for CheckpointWorker {
+    fn drop(&mut self) {
+        self.messages = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported when it happened, and by `poll`.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where results go; wakes the engine also when the thread ends by a panic.
+struct Outbox<W: Fn()> {
+    finished: Option<Sender<Finished>>,
+    wake: W,
+}
+
+impl<W: Fn()> Drop for Outbox<W> {
+    fn drop(&mut self) {
+        self.finished = None;
+        (self.wake)();
+    }
+}
+
+fn run<W: Fn()>(store: &CheckpointStore, inbox: &Receiver<Message>, outbox: Outbox<W>, waiting: &AtomicBool) {
+    while let Ok(message) = inbox.recv() {
+        let Job { meta, layers, syncs } = match message {
+            Message::Job(job) => job,
+            Message::Discard(layers) => {
+                drop(layers);
+                continue;
+            }
+        };
+        let result = sync_sinks(syncs)
+            .and_then(|()| commit_when_there_is_space(inbox, waiting, meta.id, || store.commit(&meta, &layers)));
+        // The engine takes the layers back if the commit failed: alone, or it would have to copy them.
+        drop(layers);
+        let finished = Finished { id: meta.id, cut: meta.cut, result };
+        let sent = outbox.finished.as_ref().is_some_and(|outbox| outbox.send(finished).is_ok());
+        if !sent {
+            return;
+        }
+        (outbox.wake)();
+    }
+}
+
+fn sync_sinks(syncs: Vec<SinkSync>) -> Result<(), CheckpointError> {
+    syncs
+        .into_iter()
+        .try_for_each(|SinkSync { sink, sync }| sync().map_err(|source| CheckpointError::SinkSync { sink, source }))
+}
+
+fn commit_when_there_is_space(
+    inbox: &Receiver<Message>,
+    waiting: &AtomicBool,
+    id: u64,
+    mut commit: impl FnMut() -> Result<CommitStats, CheckpointError>,
+) -> Result<CommitStats, CheckpointError> {
+    let started = Instant::now();
+    let (mut pause, mut failures, mut warned) = (RETRY_FIRST, 0u64, None::<Instant>);
+    loop {
+        let error = match commit() {
+            Err(error @ CheckpointError::NoSpace { .. }) => error,
+            other => {
+                waiting.store(false, Ordering::Relaxed);
+                return other;
+            }
+        };
+        waiting.store(true, Ordering::Relaxed);
+        failures += 1;
+        if warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
+            warned = Some(Instant::now());
+            warn!(checkpoint = id, failures, waiting_s = started.elapsed().as_secs(), "{error}; will try again");
+        }
+        let until = Instant::now() + pause;
+        loop {
+            match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                // Only layers to drop can come: the engine has one job in flight.
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    waiting.store(false, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        }
+        pause = (pause * 2).min(RETRY_MAX);
+    }
+}

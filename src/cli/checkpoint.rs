@@ -1,0 +1,328 @@
+//! `forebay checkpoint list|show|dump|verify`: what a state's checkpoints hold, also while the engine runs.
+//!
+//! Every read is one short transaction, so that the engine is neither stopped nor slowed; a dump reads in pieces, and
+//! says so when a checkpoint came between them.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::checkpoint::{CheckpointError, CheckpointMeta, CheckpointReader, HistoryEntry, OperatorMeta, lmdb};
+use crate::event::Position;
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Turns a stored entry (namespace, key, postcard value) of an operator into what is printed.
+pub type DecodeEntry<'a> = &'a dyn Fn(&OperatorMeta, i64, &[u8], &[u8]) -> Value;
+
+/// Which entries a dump prints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DumpOptions {
+    /// Only this key group.
+    pub key_group: Option<u8>,
+    /// At most so many entries.
+    pub limit: Option<u64>,
+}
+
+/// Entries that a dump reads in one transaction.
+const DUMP_CHUNK: usize = 256;
+
+fn output(source: io::Error) -> CheckpointError {
+    CheckpointError::Output { source }
+}
+
+/// An instant in UTC, from µs since the Unix epoch.
+fn time(micros: i64) -> String {
+    Timestamp::from_microsecond(micros).map_or_else(|_| format!("{micros} µs"), |time| format!("{time:.3}"))
+}
+
+fn duration(entry: &HistoryEntry) -> String {
+    // Without the time of its own sync the figure is a lower bound.
+    let bound = if entry.synced { "" } else { "≥" };
+    format!("{bound}{:.1} ms", entry.duration_us as f64 / 1000.0)
+}
+
+fn size(bytes: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut scaled = bytes as f64;
+    let mut unit = "B";
+    for larger in units {
+        if scaled < 1024.0 {
+            break;
+        }
+        scaled /= 1024.0;
+        unit = larger;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{scaled:.1} {unit}") }
+}
+
+/// Prints rows under a header in columns as wide as their widest cell; those in `right` are right-aligned.
+fn table(out: &mut dyn Write, header: &[&str], right: &[usize], rows: &[Vec<String>]) -> io::Result<()> {
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.chain(header.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    let header: Vec<String> = header.iter().map(|cell| (*cell).to_owned()).collect();
+    for row in std::iter::once(&header).chain(rows) {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+            let gap = if column > 0 { "  " } else { "" };
+            let (before, after) = if right.contains(&column) { (pad.as_str(), "") } else { ("", pad.as_str()) };
+            line.extend([gap, before, cell, after]);
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn history_json(entry: &HistoryEntry, restorable: bool) -> Value {
+    let operators = entry.operators.iter().map(|op| json!({"name": op.name, "keys": op.keys, "bytes": op.bytes}));
+    let sinks = entry.sinks.iter().map(|sink| json!({"name": sink.name, "rows": sink.rows}));
+    json!({
+        "id": entry.id,
+        "time": time(entry.wall_time_us),
+        "log_time": time(entry.cut_time.0),
+        "lsn": entry.cut.0,
+        "duration_us": entry.duration_us,
+        "duration_complete": entry.synced,
+        "changes": entry.changes,
+        "bytes_written": entry.bytes_written,
+        "operators": operators.collect::<Vec<_>>(),
+        "sinks": sinks.collect::<Vec<_>>(),
+        "restorable": restorable,
+    })
+}
+
+/// Lists the checkpoints on record, oldest first; `dir` is the `checkpoint` directory of a state.
+///
+/// # Errors
+/// There is no checkpoint, it is corrupt, or `out` fails.
+pub fn list(dir: &Path, format: OutputFormat, out: &mut dyn Write) -> Result<(), CheckpointError> {
+    let (meta, history) = CheckpointReader::open(dir)?.history()?;
+    let live = meta.map(|meta| meta.id);
+    if format == OutputFormat::Json {
+        return history
+            .iter()
+            .try_for_each(|entry| writeln!(out, "{}", history_json(entry, live == Some(entry.id))))
+            .map_err(output);
+    }
+    let rows: Vec<Vec<String>> = history
+        .iter()
+        .map(|entry| {
+            let (keys, bytes) = entry
+                .operators
+                .iter()
+                .fold((0u64, 0u64), |(k, b), op| (k.wrapping_add(op.keys), b.wrapping_add(op.bytes)));
+            let sinks: Vec<String> = entry.sinks.iter().map(|sink| format!("{}:{}", sink.name, sink.rows)).collect();
+            vec![
+                entry.id.to_string(),
+                time(entry.wall_time_us),
+                entry.cut.to_string(),
+                keys.to_string(),
+                size(bytes),
+                size(entry.bytes_written),
+                duration(entry),
+                sinks.join(" "),
+                if live == Some(entry.id) { "live".to_owned() } else { String::new() },
+            ]
+        })
+        .collect();
+    let header = ["ID", "TIME", "LSN", "KEYS", "STATE", "WRITTEN", "DURATION", "SINK ROWS", "RESTORABLE"];
+    table(out, &header, &[0, 2, 3, 4, 5, 6], &rows).map_err(output)
+}
+
+fn position_json(position: &Position) -> Value {
+    match position {
+        Position::File { inode, head_crc, head_len, offset } => {
+            json!({"inode": inode, "head_crc": head_crc, "head_len": head_len, "offset": offset})
+        }
+    }
+}
+
+fn position_text(position: &Position) -> String {
+    match position {
+        Position::File { inode, offset, .. } => format!("inode {inode}, offset {offset}"),
+    }
+}
+
+/// Shows one checkpoint: the live one whole, an older one as far as the history has it.
+///
+/// # Errors
+/// There is no such checkpoint, it is corrupt, or `out` fails.
+pub fn show(dir: &Path, id: Option<u64>, format: OutputFormat, out: &mut dyn Write) -> Result<(), CheckpointError> {
+    let reader = CheckpointReader::open(dir)?;
+    let (meta, history) = reader.history()?;
+    let id = match (id, &meta) {
+        (Some(id), _) => id,
+        (None, Some(meta)) => meta.id,
+        (None, None) => return Err(CheckpointError::Missing { dir: dir.to_owned() }),
+    };
+    let entry = history.iter().find(|entry| entry.id == id);
+    let entry = entry.ok_or_else(|| CheckpointError::UnknownId { dir: dir.to_owned(), id })?;
+    let live = meta.as_ref().filter(|meta| meta.id == id);
+    match format {
+        OutputFormat::Json => writeln!(out, "{}", show_json(entry, live)),
+        OutputFormat::Text => show_text(entry, live, out),
+    }
+    .map_err(output)
+}
+
+fn show_json(entry: &HistoryEntry, live: Option<&CheckpointMeta>) -> Value {
+    let mut shown = history_json(entry, live.is_some());
+    if let (Some(meta), Some(object)) = (live, shown.as_object_mut()) {
+        let sources: serde_json::Map<String, Value> =
+            meta.sources.iter().map(|(name, position)| (name.clone(), position_json(position))).collect();
+        let operators = meta.operators.iter().zip(&entry.operators).map(|(op, totals)| {
+            json!({
+                "name": op.name, "id": op.id, "keys": totals.keys, "bytes": totals.bytes, "value_type": op.value_type,
+                "fingerprint": op.fingerprint, "namespaces": op.namespaces,
+            })
+        });
+        let fields = [
+            ("pipeline", json!(meta.pipeline)),
+            ("epoch", json!(meta.epoch.to_string())),
+            ("program_version", json!(meta.program_version)),
+            ("semantics_version", json!(meta.semantics_version)),
+            ("sources", Value::Object(sources)),
+            ("operators", operators.collect()),
+            ("config", json!(meta.config)),
+        ];
+        object.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+    }
+    shown
+}
+
+fn show_text(entry: &HistoryEntry, live: Option<&CheckpointMeta>, out: &mut dyn Write) -> io::Result<()> {
+    let restorable = if live.is_some() { "yes (live)" } else { "no (on record only)" };
+    let mut facts = vec![
+        ("checkpoint", entry.id.to_string()),
+        ("time", time(entry.wall_time_us)),
+        ("cut LSN", entry.cut.to_string()),
+        ("cut log time", time(entry.cut_time.0)),
+        ("duration", duration(entry)),
+        ("changes", entry.changes.to_string()),
+        ("written", size(entry.bytes_written)),
+        ("restorable", restorable.to_owned()),
+    ];
+    if let Some(meta) = live {
+        facts.push(("pipeline", meta.pipeline.clone()));
+        facts.push(("epoch", meta.epoch.to_string()));
+        facts.push(("written by", format!("forebay {}", meta.program_version)));
+        facts.push(("semantics version", meta.semantics_version.to_string()));
+    }
+    facts.iter().try_for_each(|(name, value)| writeln!(out, "{name:<18}{value}"))?;
+    if !entry.operators.is_empty() {
+        let namespaces = |name: &str| {
+            let operator = live.and_then(|meta| meta.operator(name));
+            operator.map_or_else(|| "-".to_owned(), |operator| operator.namespaces.len().to_string())
+        };
+        let rows = entry
+            .operators
+            .iter()
+            .map(|op| vec![op.name.clone(), op.keys.to_string(), size(op.bytes), namespaces(&op.name)]);
+        writeln!(out)?;
+        table(out, &["OPERATOR", "KEYS", "SIZE", "NAMESPACES"], &[1, 2, 3], &rows.collect::<Vec<_>>())?;
+    }
+    if let Some(meta) = live.filter(|meta| !meta.sources.is_empty()) {
+        let rows = meta.sources.iter().map(|(name, position)| vec![name.clone(), position_text(position)]);
+        writeln!(out)?;
+        table(out, &["SOURCE", "POSITION"], &[], &rows.collect::<Vec<_>>())?;
+    }
+    if !entry.sinks.is_empty() {
+        let rows = entry.sinks.iter().map(|sink| vec![sink.name.clone(), sink.rows.to_string()]);
+        writeln!(out)?;
+        table(out, &["SINK", "ROWS"], &[1], &rows.collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Prints an entry whose type is not known: key in hex, value in base64.
+pub fn undecoded(_: &OperatorMeta, _: i64, key: &[u8], value: &[u8]) -> Value {
+    let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({"key_hex": key, "value_base64": BASE64.encode(value)})
+}
+
+/// Prints the entries of an operator, in the order (key group, namespace, key).
+///
+/// # Errors
+/// There is no such operator, its state is corrupt, or `out` fails.
+pub fn dump(
+    dir: &Path,
+    operator: &str,
+    options: DumpOptions,
+    decode: DecodeEntry<'_>,
+    format: OutputFormat,
+    out: &mut dyn Write,
+) -> Result<(), CheckpointError> {
+    let reader = CheckpointReader::open(dir)?;
+    let meta = reader.latest()?.ok_or_else(|| CheckpointError::Missing { dir: dir.to_owned() })?;
+    let operator = meta.operator(operator).ok_or_else(|| {
+        let known: Vec<&str> = meta.operators.iter().map(|operator| operator.name.as_str()).collect();
+        CheckpointError::UnknownOperator { name: operator.to_owned(), known: known.join(", ") }
+    })?;
+    let mut left = options.limit.unwrap_or(u64::MAX);
+    let mut place: Option<Vec<u8>> = None;
+    let mut last_id = meta.id;
+    while left > 0 {
+        let chunk = usize::try_from(left).unwrap_or(usize::MAX).min(DUMP_CHUNK);
+        let (id, entries) = reader.entries(operator.id, options.key_group, place.as_deref(), chunk)?;
+        let Some(last) = entries.last() else { break };
+        left = left.saturating_sub(entries.len() as u64);
+        last_id = id;
+        for entry in &entries {
+            let decoded = decode(operator, entry.namespace, &entry.key, &entry.value);
+            match format {
+                OutputFormat::Json => {
+                    writeln!(
+                        out,
+                        "{}",
+                        json!({"key_group": entry.group, "namespace": entry.namespace, "entry": decoded})
+                    )
+                }
+                OutputFormat::Text => writeln!(out, "{:>3}  {:>20}  {decoded}", entry.group, entry.namespace),
+            }
+            .map_err(output)?;
+        }
+        place = Some(last.place.clone());
+    }
+    if last_id != meta.id && format == OutputFormat::Text {
+        writeln!(out, "(checkpoint {} became {last_id} meanwhile: entries are of both)", meta.id).map_err(output)?;
+    }
+    Ok(())
+}
+
+/// Checks everything that is stored.
+///
+/// # Errors
+/// The first thing that is wrong, or `out` fails.
+pub fn verify(dir: &Path, format: OutputFormat, out: &mut dyn Write) -> Result<(), CheckpointError> {
+    let verified = lmdb::verify(dir)?;
+    match format {
+        OutputFormat::Json => writeln!(
+            out,
+            "{}",
+            json!({"ok": true, "entries": verified.entries, "key_groups": verified.groups, "bytes": verified.bytes})
+        ),
+        OutputFormat::Text => writeln!(
+            out,
+            "ok: {} entries in {} key groups, {}",
+            verified.entries,
+            verified.groups,
+            size(verified.bytes)
+        ),
+    }
+    .map_err(output)
+}

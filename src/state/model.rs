@@ -1,0 +1,224 @@
+//! Operations as data, and the check that keyed state over any store behaves like a map (tests only).
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::{Arc, RwLock};
+
+use proptest::prelude::*;
+
+use super::{Change, Checkpointed, Frozen, KeyedState, StateError, StateReader, key_group};
+
+/// Number of the operator in these tests.
+pub(crate) const OPERATOR: u32 = 3;
+
+/// An operation on the state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Op {
+    Add(i64, u8, u64),
+    Get(i64, u8),
+    Remove(i64, u8),
+    RemoveNamespace(i64),
+    Take(i64),
+    Freeze,
+    Commit,
+    Fail,
+    /// Drop everything in memory, open again at the last commit.
+    Restart,
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    let namespace = -2i64..3;
+    let key = 0u8..12;
+    prop_oneof![
+        20 => (namespace.clone(), key.clone(), 0u64..1000).prop_map(|(n, k, v)| Op::Add(n, k, v)),
+        4 => (namespace.clone(), key.clone()).prop_map(|(n, k)| Op::Get(n, k)),
+        6 => (namespace.clone(), key).prop_map(|(n, k)| Op::Remove(n, k)),
+        3 => namespace.clone().prop_map(Op::RemoveNamespace),
+        3 => namespace.prop_map(Op::Take),
+        5 => Just(Op::Freeze),
+        4 => Just(Op::Commit),
+        2 => Just(Op::Fail),
+        1 => Just(Op::Restart),
+    ]
+}
+
+/// Keys of all sizes, some sharing a long beginning.
+pub(crate) fn key_bytes(key: u8) -> Vec<u8> {
+    match key {
+        0 => Vec::new(),
+        1..5 => vec![key; usize::from(key) * 12],
+        5 => vec![9; 481],
+        6 => vec![9; 482],
+        7 => vec![9; 497],
+        8 => vec![9; 498],
+        9 => vec![9; 5000],
+        _ => [vec![9; 490], vec![key; 100]].concat(),
+    }
+}
+
+/// What holds committed state in the check.
+pub(crate) trait Store {
+    /// The last commit's view, and the namespaces persisted with it.
+    fn reader(&mut self) -> (Arc<dyn StateReader>, BTreeSet<i64>);
+    /// Makes the layer durable; the reader does not show it yet.
+    fn commit(&mut self, frozen: &Arc<dyn Frozen>);
+    /// Lets the reader show the last commit.
+    fn renew(&mut self);
+    /// Tries to commit and fails in the middle.
+    fn fail(&mut self, frozen: &Arc<dyn Frozen>);
+    /// Forgets all that is not durable.
+    fn reopen(&mut self);
+}
+
+type Model = BTreeMap<(i64, Vec<u8>), u64>;
+
+/// Runs `ops` against the state over `store` and against maps; values are equal at every step.
+pub(crate) fn check(mut store: impl Store, ops: &[Op]) {
+    let (reader, namespaces) = store.reader();
+    let mut state = KeyedState::<u64>::new(OPERATOR, reader, namespaces);
+    let mut model = (Model::new(), BTreeSet::new());
+    let mut committed = model.clone();
+    let mut in_flight: Option<(Arc<dyn Frozen>, (Model, BTreeSet<i64>))> = None;
+    for op in ops {
+        match *op {
+            Op::Add(namespace, key, add) => {
+                let key = key_bytes(key);
+                let value = state.entry(namespace, &key, || 1).expect("reads");
+                *value += add;
+                let expected = model.0.entry((namespace, key)).or_insert(1);
+                *expected += add;
+                model.1.insert(namespace);
+                assert_eq!(value, expected);
+            }
+            Op::Get(namespace, key) => {
+                let key = key_bytes(key);
+                let value = state.get(namespace, &key).expect("reads").map(Cow::into_owned);
+                assert_eq!(value, model.0.get(&(namespace, key)).copied());
+            }
+            Op::Remove(namespace, key) => {
+                state.remove(namespace, &key_bytes(key));
+                model.0.remove(&(namespace, key_bytes(key)));
+            }
+            Op::RemoveNamespace(namespace) => {
+                state.remove_namespace(namespace);
+                model.0.retain(|(n, _), _| *n != namespace);
+                model.1.remove(&namespace);
+            }
+            Op::Take(namespace) => {
+                let taken: Vec<(Vec<u8>, u64)> =
+                    state.take_namespace(namespace).map(|e| e.expect("reads")).map(|(k, v)| (k.to_vec(), v)).collect();
+                let expected: Vec<(Vec<u8>, u64)> =
+                    model.0.iter().filter(|((n, _), _)| *n == namespace).map(|((_, k), v)| (k.clone(), *v)).collect();
+                assert_eq!(taken, expected);
+                model.0.retain(|(n, _), _| *n != namespace);
+                model.1.remove(&namespace);
+            }
+            Op::Freeze if in_flight.is_none() => {
+                in_flight = Some((state.freeze().expect("nothing is in flight"), model.clone()));
+            }
+            Op::Commit => {
+                if let Some((frozen, at_freeze)) = in_flight.take() {
+                    store.commit(&frozen);
+                    drop(frozen);
+                    store.renew();
+                    state.committed();
+                    committed = at_freeze;
+                }
+            }
+            Op::Fail => {
+                if let Some((frozen, _)) = in_flight.take() {
+                    store.fail(&frozen);
+                    drop(frozen);
+                    state.failed();
+                }
+            }
+            Op::Restart => {
+                in_flight = None;
+                drop(state);
+                store.reopen();
+                let (reader, namespaces) = store.reader();
+                state = KeyedState::new(OPERATOR, reader, namespaces);
+                model = committed.clone();
+            }
+            Op::Freeze => {}
+        }
+        assert_eq!(state.namespaces(), &model.1);
+        for (namespace, key) in model.0.keys() {
+            let value = state.get(*namespace, key).expect("reads").map(Cow::into_owned);
+            assert_eq!(value, model.0.get(&(*namespace, key.clone())).copied());
+        }
+    }
+}
+
+type Shared = Arc<RwLock<BTreeMap<(i64, Vec<u8>), Vec<u8>>>>;
+
+/// A store in memory.
+#[derive(Default)]
+pub(crate) struct MemoryStore {
+    durable: (BTreeMap<(i64, Vec<u8>), Vec<u8>>, BTreeSet<i64>),
+    shown: Shared,
+}
+
+struct MemoryReader(Shared);
+
+impl StateReader for MemoryReader {
+    fn get(&self, operator: u32, namespace: i64, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
+        assert_eq!(operator, OPERATOR);
+        Ok(self.0.read().expect("not poisoned").get(&(namespace, key.to_vec())).cloned())
+    }
+
+    fn scan(
+        &self,
+        _: u32,
+        namespace: i64,
+        group: u8,
+        after: Option<&[u8]>,
+        limit: usize,
+        out: &mut Vec<(Vec<u8>, Vec<u8>)>,
+    ) -> Result<(), StateError> {
+        let shown = self.0.read().expect("not poisoned");
+        let entries = shown
+            .iter()
+            .filter(|((n, key), _)| *n == namespace && key_group(key) == group)
+            .filter(|((_, key), _)| after.is_none_or(|after| key.as_slice() > after));
+        // One at a time, so that chunks end everywhere.
+        out.extend(entries.take(limit.min(1)).map(|((_, key), value)| (key.clone(), value.clone())));
+        Ok(())
+    }
+}
+
+impl Store for MemoryStore {
+    fn reader(&mut self) -> (Arc<dyn StateReader>, BTreeSet<i64>) {
+        (Arc::new(MemoryReader(Arc::clone(&self.shown))), self.durable.1.clone())
+    }
+
+    fn commit(&mut self, frozen: &Arc<dyn Frozen>) {
+        let entries = &mut self.durable.0;
+        frozen
+            .for_each(&mut |change| {
+                match change {
+                    Change::DeleteNamespace { namespace } => entries.retain(|(n, _), _| *n != namespace),
+                    Change::Delete { namespace, key } => {
+                        entries.remove(&(namespace, key.to_vec()));
+                    }
+                    Change::Put { namespace, key, value } => {
+                        entries.insert((namespace, key.to_vec()), value.to_vec());
+                    }
+                }
+                ControlFlow::Continue(())
+            })
+            .expect("encodes");
+        self.durable.1.clone_from(frozen.namespaces());
+    }
+
+    fn renew(&mut self) {
+        self.shown.write().expect("not poisoned").clone_from(&self.durable.0);
+    }
+
+    fn fail(&mut self, _: &Arc<dyn Frozen>) {}
+
+    fn reopen(&mut self) {
+        self.renew();
+    }
+}

@@ -1,0 +1,71 @@
+//! The committed entries of a namespace in key order: its key groups merged, read in chunks.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::{KEY_GROUPS, StateError, StateReader};
+
+/// Entries read from one key group at a time: at most about `CHUNK` × [`KEY_GROUPS`] entries are in memory.
+const CHUNK: usize = 32;
+
+/// (key, key group, value): the least key on top of the heap.
+type Head = Reverse<(Vec<u8>, u8, Vec<u8>)>;
+
+/// A merge of the key groups of one namespace.
+pub(super) struct Scan<'a> {
+    reader: &'a dyn StateReader,
+    operator: u32,
+    namespace: i64,
+    /// What was read ahead of each key group; empty until the first read.
+    buffers: Vec<std::vec::IntoIter<(Vec<u8>, Vec<u8>)>>,
+    heap: BinaryHeap<Head>,
+}
+
+impl<'a> Scan<'a> {
+    pub fn new(reader: &'a dyn StateReader, operator: u32, namespace: i64) -> Scan<'a> {
+        Scan { reader, operator, namespace, buffers: Vec::new(), heap: BinaryHeap::new() }
+    }
+
+    fn read(&self, group: u8, after: Option<&[u8]>) -> Result<std::vec::IntoIter<(Vec<u8>, Vec<u8>)>, StateError> {
+        let mut chunk = Vec::new();
+        self.reader.scan(self.operator, self.namespace, group, after, CHUNK, &mut chunk)?;
+        Ok(chunk.into_iter())
+    }
+
+    fn start(&mut self) -> Result<(), StateError> {
+        for group in 0..KEY_GROUPS {
+            let mut buffer = self.read(group, None)?;
+            self.heap.extend(buffer.next().map(|(key, value)| Reverse((key, group, value))));
+            self.buffers.push(buffer);
+        }
+        Ok(())
+    }
+
+    /// The key that [`Scan::next`] gives.
+    pub fn peek(&mut self) -> Result<Option<&[u8]>, StateError> {
+        if self.buffers.is_empty() {
+            self.start()?;
+        }
+        Ok(self.heap.peek().map(|Reverse((key, _, _))| key.as_slice()))
+    }
+
+    /// The next entry in key order.
+    pub fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, StateError> {
+        self.peek()?;
+        let Some(Reverse((key, group, value))) = self.heap.pop() else { return Ok(None) };
+        let buffered = self.buffers.get_mut(usize::from(group)).and_then(Iterator::next);
+        let head = match buffered {
+            Some(head) => Some(head),
+            None => {
+                let mut chunk = self.read(group, Some(&key))?;
+                let head = chunk.next();
+                if let Some(buffer) = self.buffers.get_mut(usize::from(group)) {
+                    *buffer = chunk;
+                }
+                head
+            }
+        };
+        self.heap.extend(head.map(|(key, value)| Reverse((key, group, value))));
+        Ok(Some((key, value)))
+    }
+}
