@@ -3,12 +3,143 @@
 //! To add one: a file here with its config struct, decoder and encoder; a variant in [`FormatConfig`]; a line in the
 //! registry below. A forgotten step does not compile.
 
+pub mod columns;
+pub mod csv;
+pub mod json;
+pub mod parse;
+pub mod print;
+pub mod raw;
+
 use arrow_array::ArrayRef;
+use serde::{Deserialize, Serialize};
+
+use crate::expr::Field;
+use crate::settings::Section;
+
+/// The registry: every format and its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FormatConfig {
+    Json,
+    Csv(csv::CsvConfig),
+    Raw,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Json,
+    Csv,
+    Raw,
+}
+
+impl FormatConfig {
+    /// Reads key `format` (default `json`) and the format's own keys from a source's section.
+    pub fn read_input(section: &mut Section<'_>) -> Option<FormatConfig> {
+        let kinds = [("json", Kind::Json), ("csv", Kind::Csv), ("raw", Kind::Raw)];
+        FormatConfig::read(section, &kinds, false)
+    }
+
+    /// Reads key `format` (default `json`) and the format's own keys from a sink's section.
+    pub fn read_output(section: &mut Section<'_>) -> Option<FormatConfig> {
+        FormatConfig::read(section, &[("json", Kind::Json), ("csv", Kind::Csv)], true)
+    }
+
+    fn read(section: &mut Section<'_>, kinds: &[(&str, Kind)], header: bool) -> Option<FormatConfig> {
+        let kind = if section.has("format") { section.choice("format", kinds)? } else { section_default(section) };
+        match kind {
+            Kind::Json => Some(FormatConfig::Json),
+            Kind::Csv => csv::CsvConfig::read(section, header).map(FormatConfig::Csv),
+            Kind::Raw => Some(FormatConfig::Raw),
+        }
+    }
+
+    /// The name in the configuration.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FormatConfig::Json => "json",
+            FormatConfig::Csv(_) => "csv",
+            FormatConfig::Raw => "raw",
+        }
+    }
+
+    /// Whether the format can carry these columns.
+    ///
+    /// # Errors
+    /// Which column it cannot carry, as a sentence.
+    pub fn check(&self, columns: &[Field]) -> Result<(), String> {
+        match self {
+            FormatConfig::Json => Ok(()),
+            FormatConfig::Csv(_) => csv::check(columns),
+            FormatConfig::Raw => raw::check(columns),
+        }
+    }
+
+    /// A decoder of messages into these columns. Numbers in the timestamp column of `epoch` are counts of its unit;
+    /// in any other timestamp column they are refused.
+    pub fn decoder(&self, columns: &[Field], epoch: Option<EpochColumn>) -> Box<dyn Decoder> {
+        match self {
+            FormatConfig::Json => Box::new(json::JsonDecoder::new(columns, epoch)),
+            FormatConfig::Csv(config) => Box::new(csv::CsvDecoder::new(config, columns, epoch)),
+            FormatConfig::Raw => Box::new(raw::RawDecoder::new(columns)),
+        }
+    }
+
+    /// An encoder of rows of this schema.
+    pub fn encoder(&self, schema: &[Field]) -> Box<dyn Encoder> {
+        match self {
+            FormatConfig::Json => Box::new(json::JsonEncoder::new(schema)),
+            FormatConfig::Csv(config) => Box::new(csv::CsvEncoder::new(config, schema)),
+            FormatConfig::Raw => Box::new(raw::RawEncoder),
+        }
+    }
+}
+
+/// Takes the absent key, so that it is known in suggestions.
+fn section_default(section: &mut Section<'_>) -> Kind {
+    section.string("format");
+    Kind::Json
+}
+
+/// The column whose numbers count time since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EpochColumn {
+    pub column: usize,
+    pub unit: EpochUnit,
+}
+
+/// What a number that stands for a point in time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EpochUnit {
+    Seconds,
+    Milliseconds,
+    Microseconds,
+    Nanoseconds,
+}
+
+impl EpochUnit {
+    /// The names in the configuration, for [`Section::choice`].
+    pub const CHOICES: [(&'static str, EpochUnit); 4] = [
+        ("s", EpochUnit::Seconds),
+        ("ms", EpochUnit::Milliseconds),
+        ("us", EpochUnit::Microseconds),
+        ("ns", EpochUnit::Nanoseconds),
+    ];
+
+    /// The unit is `10^-exponent` seconds.
+    fn exponent(self) -> i64 {
+        match self {
+            EpochUnit::Seconds => 0,
+            EpochUnit::Milliseconds => 3,
+            EpochUnit::Microseconds => 6,
+            EpochUnit::Nanoseconds => 9,
+        }
+    }
+}
 
 /// Turns messages into rows of the declared columns. Decoding is a pure function of the messages since the last
 /// [`Decoder::connected`], so that a replay gives the same rows.
 pub trait Decoder: Send {
-    /// Decodes messages that lie one behind the other in `payload`. Columns come in schema order.
+    /// Decodes messages that lie one behind the other in `payload`. Columns come in schema order. A message that is
+    /// neither in [`Decoded::messages`] nor in [`Decoded::refused`] had no row to give (a CSV header).
     fn decode(&mut self, payload: &[u8], lengths: &[u32], peer: Option<&str>) -> Decoded;
 
     /// A new byte stream of `peer` begins (a CSV header is expected again).
@@ -52,3 +183,61 @@ pub trait Encoder: Send {
     /// Appends row `row` of `columns` with its line end.
     fn encode(&mut self, columns: &[ArrayRef], row: usize, out: &mut Vec<u8>);
 }
+
+/// What one message is to a decoder.
+enum Outcome {
+    Row,
+    /// Taken, but no row.
+    Nothing,
+}
+
+/// The loop of all decoders over the messages of a run: a row that `decode_one` leaves half done is taken back.
+fn decode_run(
+    rows: &mut columns::Row,
+    payload: &[u8],
+    lengths: &[u32],
+    mut decode_one: impl FnMut(&mut columns::Row, usize, &[u8]) -> Result<Outcome, String>,
+) -> Decoded {
+    rows.truncate(0);
+    rows.reserve(lengths.len());
+    let mut decoded = Decoded { messages: Vec::with_capacity(lengths.len()), ..Decoded::default() };
+    let mut rest = payload;
+    for (i, length) in (0u32..).zip(lengths) {
+        let (message, tail) = rest.split_at((*length as usize).min(rest.len()));
+        rest = tail;
+        let done = decoded.messages.len();
+        match decode_one(rows, done, message) {
+            Ok(Outcome::Row) => {
+                rows.complete(done + 1);
+                decoded.messages.push(i);
+            }
+            Ok(Outcome::Nothing) => {}
+            Err(reason) => {
+                rows.truncate(done);
+                decoded.refused.push((i, reason));
+            }
+        }
+    }
+    decoded.columns = rows.finish();
+    decoded
+}
+
+/// A text message without its byte order mark.
+fn utf8(message: &[u8]) -> Result<&str, String> {
+    match std::str::from_utf8(message) {
+        Ok(text) => Ok(text.strip_prefix('\u{feff}').unwrap_or(text)),
+        Err(error) => Err(format!("the message is not UTF-8 (byte {})", error.valid_up_to() + 1)),
+    }
+}
+
+/// Something found in a message, cut to what fits into a sentence.
+fn excerpt(text: &str) -> String {
+    const CHARS_MAX: usize = 60;
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
