@@ -13,6 +13,7 @@ pub mod aggregate;
 pub mod build;
 pub mod eval;
 pub mod functions;
+pub mod literal;
 pub mod types;
 
 pub use aggregate::AggregateCall;
