@@ -13,7 +13,7 @@ use std::time::Duration;
 use jiff::tz::TimeZone;
 use thiserror::Error;
 
-use crate::format::{FormatConfig, StampUnit};
+use crate::format::{EpochColumn, FormatConfig};
 use crate::settings::{Problem, Problems, Section, Text, nearest, read_document, suggestion};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
@@ -111,7 +111,8 @@ pub enum OnError {
 pub struct SourceTime {
     /// Index of the time column; `None`: event time is the arrival.
     pub column: Option<usize>,
-    pub unit: Option<StampUnit>,
+    /// The unit of times that are numbers.
+    pub epoch: Option<EpochColumn>,
     pub max_out_of_orderness_ms: i64,
     /// `None`: never idle.
     pub idle: Option<Duration>,

@@ -9,7 +9,7 @@ use jiff::tz::TimeZone;
 
 use super::{Query, Sink, Source, SourceTime};
 use crate::expr::{DataType, Field, Schema};
-use crate::format::StampUnit;
+use crate::format::{EpochColumn, EpochUnit};
 use crate::operator::{ErrorRows, LateRows};
 use crate::settings::{Section, Text, nearest};
 use crate::source::SourceConfig;
@@ -100,7 +100,7 @@ pub(super) fn read_time(
 ) -> Option<SourceTime> {
     let mut time = SourceTime {
         column: None,
-        unit: None,
+        epoch: None,
         max_out_of_orderness_ms: 1,
         idle: None,
         max_future_ms: None,
@@ -127,9 +127,8 @@ pub(super) fn read_time(
             }
         }
     }
-    let units =
-        [("s", StampUnit::Second), ("ms", StampUnit::Millisecond), ("us", StampUnit::Microsecond), ("ns", StampUnit::Nanosecond)];
-    time.unit = section.choice("unit", &units);
+    let unit = section.choice("unit", &EpochUnit::CHOICES);
+    time.epoch = unit.zip(time.column).map(|(unit, column)| EpochColumn { column, unit });
     if let Some(bound) = section.duration("max_out_of_orderness") {
         time.max_out_of_orderness_ms = millis(bound);
     }

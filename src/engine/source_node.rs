@@ -75,7 +75,7 @@ impl SourceNode {
         let fields = config.schema().fields;
         SourceNode {
             name: config.name.as_str().into(),
-            decoder: config.format.decoder(&config.columns, config.time.unit),
+            decoder: config.format.decoder(&config.columns, config.time.epoch),
             rules: Rules::new(&config.time),
             clock: SourceClock::default(),
             position: None,
@@ -183,7 +183,7 @@ impl SourceNode {
                 self.clock.started(run.time);
                 if !self.config.connector.is_replayable() {
                     // Its byte streams ended with the process: headers are expected again.
-                    self.decoder = self.config.format.decoder(&self.config.columns, self.config.time.unit);
+                    self.decoder = self.config.format.decoder(&self.config.columns, self.config.time.epoch);
                 }
                 false
             }
@@ -330,7 +330,7 @@ impl SourceNode {
         }
         // What the panic left half done goes with the decoder; message by message, only the culprit is refused.
         let fresh = |old: &dyn Decoder| {
-            let mut new = self.config.format.decoder(&self.config.columns, self.config.time.unit);
+            let mut new = self.config.format.decoder(&self.config.columns, self.config.time.epoch);
             let _ = new.restore(&old.save());
             new
         };

@@ -15,8 +15,8 @@ use super::source_node::{SourceCounters, SourceSaved};
 use crate::config::Config;
 use crate::event::{EventTime, Frame, LogTime, Lsn, Position as SourcePosition, RecordKind, Run, SourceId};
 use crate::expr::EvalContext;
-use crate::format::row_text;
-use crate::operator::{Chunk, Sides};
+use crate::format::FormatConfig;
+use crate::operator::{Chunk, RowText, Sides};
 use crate::sink::{Flushed, Sink};
 use crate::state::{Checkpointed, StateReader};
 
@@ -397,6 +397,18 @@ impl Engine {
         let sinks = self.sinks.iter().map(|node| (node.name.clone(), node.rows)).collect();
         Counters { sources, queries: queries.zip(self.query_counters.iter().copied()).collect(), sinks }
     }
+}
+
+/// Rows as JSON objects of their visible columns, for the side outputs.
+fn row_text() -> RowText {
+    Arc::new(|fields, columns, row| {
+        let visible = || fields.iter().zip(columns).filter(|(field, _)| !field.hidden);
+        let fields: Vec<_> = visible().map(|(field, _)| field.clone()).collect();
+        let columns: Vec<_> = visible().map(|(_, column)| Arc::clone(column)).collect();
+        let mut text = Vec::new();
+        FormatConfig::Json.encoder(&fields).encode(&columns, row, &mut text);
+        String::from_utf8_lossy(&text).trim_end().to_owned()
+    })
 }
 
 /// Counts since the state was created.

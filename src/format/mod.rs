@@ -142,6 +142,11 @@ pub trait Decoder: Send {
     /// neither in [`Decoded::messages`] nor in [`Decoded::refused`] had no row to give (a CSV header).
     fn decode(&mut self, payload: &[u8], lengths: &[u32], peer: Option<&str>) -> Decoded;
 
+    /// Whether messages of different byte streams must not share a call of [`Decoder::decode`].
+    fn per_peer(&self) -> bool {
+        false
+    }
+
     /// A new byte stream of `peer` begins (a CSV header is expected again).
     fn connected(&mut self, _peer: Option<&str>) {}
 

@@ -1,0 +1,509 @@
+//! `forebay log stat|cat|verify`: look at a replay log, live from another process or copied. Nothing is changed, no
+//! lock is taken.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use jiff::Timestamp;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::disk::{Disk, RealDisk};
+use crate::event::{Bad, ClockStep, Gap, LogTime, Lsn, Position, RecordKind, Run, SourceId, Start};
+use crate::replay_log::{
+    KindSummary, LogError, LogReader, SegmentSummary, Summary, log_dir, lsn_before_time, summarize,
+};
+use crate::settings::{parse_duration, suggestion};
+
+/// Why a `log` command fails.
+#[derive(Debug, Error)]
+pub enum LogCommandError {
+    #[error("{0}")]
+    Usage(String),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+impl LogCommandError {
+    /// The exit code of a program that ends by this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            LogCommandError::Usage(_) => 64,
+            LogCommandError::Log(error) => error.exit_code(),
+            LogCommandError::Output(_) => 74,
+        }
+    }
+
+    /// The reader of the output has gone away (`log cat | head`): no failure worth a word.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, LogCommandError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// A place in the log on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    Lsn(Lsn),
+    Time(LogTime),
+}
+
+impl At {
+    /// Reads an LSN (`1234`), a time (`2026-04-02T00:58:00Z`), or how long before `now` (`10m`, `1h30m`).
+    ///
+    /// # Errors
+    /// It is none of these.
+    pub fn parse(text: &str, now: LogTime) -> Result<At, LogCommandError> {
+        if let Ok(lsn) = text.parse() {
+            return Ok(At::Lsn(Lsn(lsn)));
+        }
+        if let Ok(time) = text.parse::<Timestamp>() {
+            return Ok(At::Time(LogTime(time.as_microsecond())));
+        }
+        if let Ok(ago) = parse_duration(text) {
+            let ago = i64::try_from(ago.as_micros()).unwrap_or(i64::MAX);
+            return Ok(At::Time(LogTime(now.0.saturating_sub(ago))));
+        }
+        Err(LogCommandError::Usage(format!(
+            "`{text}` is no place in the log: give an LSN (1234), a time (2026-04-02T00:58:00Z) or how long ago (10m)"
+        )))
+    }
+
+    fn is_after(self, lsn: Lsn, time: LogTime) -> bool {
+        match self {
+            At::Lsn(at) => at > lsn,
+            At::Time(at) => at > time,
+        }
+    }
+
+    fn is_before(self, lsn: Lsn, time: LogTime) -> bool {
+        match self {
+            At::Lsn(at) => at < lsn,
+            At::Time(at) => at < time,
+        }
+    }
+}
+
+/// What `log cat` shows; both ends are included.
+#[derive(Clone, Debug, Default)]
+pub struct CatOptions {
+    pub from: Option<At>,
+    pub to: Option<At>,
+    /// Name of a source, or `pipeline`.
+    pub source: Option<String>,
+    pub json: bool,
+}
+
+/// A log time as RFC 3339 with microseconds.
+fn time_text(time: LogTime) -> String {
+    match Timestamp::from_microsecond(time.0) {
+        Ok(timestamp) => format!("{timestamp:.6}"),
+        Err(_) => format!("{}us", time.0),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// stat and verify
+
+#[derive(Serialize)]
+struct StatJson<'a> {
+    pipeline: &'a str,
+    epoch: &'a str,
+    segments: usize,
+    spares: usize,
+    disk_bytes: u64,
+    first_lsn: Lsn,
+    last_lsn: Lsn,
+    first_time: Option<String>,
+    last_time: Option<String>,
+    frames: u64,
+    records: u64,
+    payload_bytes: u64,
+    frame_bytes: u64,
+    sources: Vec<KindJson<'a>>,
+    tail: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct KindJson<'a> {
+    source: &'a str,
+    kind: &'a str,
+    #[serde(flatten)]
+    figures: KindSummary,
+}
+
+/// Prints what a log holds.
+///
+/// # Errors
+/// There is no log, it is corrupt, or the disk or the output failed.
+pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), LogCommandError> {
+    let mut log = Summary::default();
+    summarize(Arc::new(RealDisk), &log_dir(state_dir), &mut log)?;
+    if json {
+        let sources = log.kinds.iter().map(|((source, kind), figures)| KindJson { source, kind, figures: *figures });
+        let stat = StatJson {
+            pipeline: &log.pipeline,
+            epoch: &log.epoch,
+            segments: log.segments.len(),
+            spares: log.spares,
+            disk_bytes: log.disk_bytes,
+            first_lsn: log.first_lsn,
+            last_lsn: log.last_lsn,
+            first_time: log.first_time.map(time_text),
+            last_time: log.last_time.map(time_text),
+            frames: log.frames(),
+            records: log.records(),
+            payload_bytes: log.payload_bytes(),
+            frame_bytes: log.frame_bytes(),
+            sources: sources.collect(),
+            tail: log.tail,
+        };
+        return json_line(&stat, out);
+    }
+    writeln!(out, "pipeline  {}", log.pipeline)?;
+    writeln!(out, "epoch     {}", log.epoch)?;
+    writeln!(
+        out,
+        "disk      {} in {} and {}",
+        size_text(log.disk_bytes),
+        count(log.segments.len() as u64, "segment"),
+        count(log.spares as u64, "spare")
+    )?;
+    match (log.first_time, log.last_time) {
+        (Some(first), Some(last)) => {
+            writeln!(out, "records   {}, LSN {} to {}", log.records(), log.first_lsn, log.last_lsn)?;
+            writeln!(out, "time      {} to {}", time_text(first), time_text(last))?;
+        }
+        _ => writeln!(out, "records   none; the next one gets LSN {}", log.first_lsn)?,
+    }
+    let (payload, stored) = (log.payload_bytes(), log.frame_bytes());
+    write!(
+        out,
+        "bytes     {} of payload in {} of {}",
+        size_text(payload),
+        size_text(stored),
+        count(log.frames(), "frame")
+    )?;
+    if payload > 0 {
+        write!(out, ": {:.2} logged per byte taken in", stored as f64 / payload as f64)?;
+    }
+    writeln!(out)?;
+    for ((source, kind), figures) in &log.kinds {
+        let KindSummary { records, payload_bytes } = figures;
+        writeln!(out, "source    {source}: {}, {}", count(*records, kind), size_text(*payload_bytes))?;
+    }
+    print_tail(&log, out)
+}
+
+fn print_tail(log: &Summary, out: &mut dyn Write) -> Result<(), LogCommandError> {
+    if let Some(tail) = log.tail {
+        writeln!(out, "tail      {tail}: a frame is being written, or was not finished; the next start cuts it off")?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct VerifyJson<'a> {
+    ok: bool,
+    segments: &'a [SegmentSummary],
+    frames: u64,
+    records: u64,
+    tail: Option<&'a str>,
+    fault: Option<FaultJson>,
+}
+
+#[derive(Serialize)]
+struct FaultJson {
+    file: Option<String>,
+    offset: Option<u64>,
+    message: String,
+}
+
+/// Checks every frame of a log and prints what was checked and the first fault, which is returned, too.
+///
+/// # Errors
+/// The first fault.
+pub fn verify(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), LogCommandError> {
+    let mut log = Summary::default();
+    let result = summarize(Arc::new(RealDisk), &log_dir(state_dir), &mut log);
+    if json {
+        let fault = result.as_ref().err().map(|error| match error {
+            LogError::Corrupt { file, offset, what } => {
+                FaultJson { file: Some(file.display().to_string()), offset: Some(*offset), message: what.clone() }
+            }
+            error => FaultJson { file: None, offset: None, message: error.to_string() },
+        });
+        let verify = VerifyJson {
+            ok: result.is_ok(),
+            segments: &log.segments,
+            frames: log.frames(),
+            records: log.records(),
+            tail: log.tail,
+            fault,
+        };
+        json_line(&verify, out)?;
+        return Ok(result?);
+    }
+    for segment in &log.segments {
+        let SegmentSummary { file, first_lsn, frames, records, bytes } = segment;
+        writeln!(
+            out,
+            "{file}  from LSN {first_lsn}: {}, {}, {}",
+            count(*frames, "frame"),
+            count(*records, "record"),
+            size_text(*bytes)
+        )?;
+    }
+    print_tail(&log, out)?;
+    let checked = format!(
+        "{}, {}, {} checked",
+        count(log.segments.len() as u64, "segment"),
+        count(log.frames(), "frame"),
+        count(log.records(), "record")
+    );
+    match result {
+        Ok(()) => Ok(writeln!(out, "{checked}: no fault")?),
+        Err(error) => {
+            writeln!(out, "{checked} before the first fault")?;
+            Err(error.into())
+        }
+    }
+}
+
+fn count(number: u64, what: &str) -> String {
+    if number == 1 || !matches!(what, "segment" | "spare" | "frame" | "record") {
+        format!("{number} {what}")
+    } else {
+        format!("{number} {what}s")
+    }
+}
+
+fn size_text(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in ["KiB", "MiB", "GiB", "TiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+fn json_line(value: &impl Serialize, out: &mut dyn Write) -> Result<(), LogCommandError> {
+    serde_json::to_writer(&mut *out, value).map_err(io::Error::from)?;
+    Ok(writeln!(out)?)
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// cat
+
+/// Prints records, one a line.
+///
+/// # Errors
+/// There is no log or no such source, the log is corrupt, or the disk or the output failed.
+pub fn cat(state_dir: &Path, options: &CatOptions, out: &mut dyn Write) -> Result<(), LogCommandError> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let dir = log_dir(state_dir);
+    let from = match options.from {
+        None => Lsn::ZERO,
+        Some(At::Lsn(lsn)) => lsn,
+        Some(At::Time(time)) => lsn_before_time(disk.as_ref(), &dir, time)?,
+    };
+    let mut reader = LogReader::open(Arc::clone(&disk), &dir, from)?;
+    if let Some(source) = options.source.as_deref().filter(|source| *source != "pipeline") {
+        // The newest segment knows all names.
+        let known = crate::replay_log::identity(disk.as_ref(), &dir)?.map(|log| log.sources).unwrap_or_default();
+        let mut names: Vec<&str> = known.iter().map(|(_, name)| name.as_str()).collect();
+        names.push("pipeline");
+        if !names.contains(&source) {
+            let help = suggestion(source, &names);
+            return Err(LogCommandError::Usage(format!("the log has no source `{source}`: {help}")));
+        }
+    }
+    loop {
+        let frame = match reader.next() {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return Ok(()),
+            Err(LogError::Trimmed { wanted, first }) => {
+                tracing::warn!(%wanted, %first, "the log was trimmed while it was read; the output has a gap");
+                reader = LogReader::open(Arc::clone(&disk), &dir, first)?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut lsn = frame.first_lsn;
+        for run in &frame.runs {
+            let label = reader.source_label(run.source);
+            let shown = options.source.as_ref().is_none_or(|source| is_source(&reader, run.source, source));
+            let last = lsn.plus(run.len() as u64 - 1);
+            for payload in run.records() {
+                if options.to.is_some_and(|to| to.is_before(lsn, run.time)) {
+                    return Ok(());
+                }
+                if shown && !options.from.is_some_and(|from| from.is_after(lsn, run.time)) {
+                    let position = run.position.filter(|_| lsn == last);
+                    if options.json {
+                        json_line(&record_json(lsn, &label, run, position, payload), out)?;
+                    } else {
+                        print_record(lsn, &label, run, payload, out)?;
+                    }
+                }
+                lsn = lsn.plus(1);
+            }
+        }
+    }
+}
+
+fn is_source(reader: &LogReader, id: SourceId, name: &str) -> bool {
+    if name == "pipeline" && id == SourceId::PIPELINE { true } else { reader.source_name(id) == Some(name) }
+}
+
+/// Columns: LSN, log time (`~`: the clock was not synchronised), source, kind, peer, payload.
+fn print_record(lsn: Lsn, source: &str, run: &Run, payload: &[u8], out: &mut dyn Write) -> Result<(), LogCommandError> {
+    let mark = if run.unsynchronised { "~" } else { "" };
+    write!(out, "{lsn} {}{mark} {source} {}", time_text(run.time), run.kind.name())?;
+    if let Some(peer) = &run.peer {
+        write!(out, " {}", bytes_text(peer.as_bytes()))?;
+    }
+    let text = match Detail::of(run.kind, payload) {
+        Some(Detail::Bad(Bad { reason, bytes })) => format!("{reason}: {}", bytes_text(&bytes)),
+        Some(Detail::Gap(Gap { reason, messages, bytes })) => {
+            let mut text = reason;
+            for (number, unit) in [(messages, "messages"), (bytes, "bytes")] {
+                if let Some(number) = number {
+                    let _ = write!(text, ", {number} {unit}");
+                }
+            }
+            text
+        }
+        Some(Detail::Start(Start { version })) => format!("version {version}"),
+        Some(Detail::ClockStep(ClockStep { wall_minus_log_us })) => {
+            format!("wall clock minus log time {wall_minus_log_us} us")
+        }
+        None => bytes_text(payload),
+    };
+    if !text.is_empty() {
+        write!(out, " {text}")?;
+    }
+    Ok(writeln!(out)?)
+}
+
+/// Decoded payload of a control record.
+enum Detail {
+    Bad(Bad),
+    Gap(Gap),
+    Start(Start),
+    ClockStep(ClockStep),
+}
+
+impl Detail {
+    /// `None`: the payload is shown as it is.
+    fn of(kind: RecordKind, payload: &[u8]) -> Option<Detail> {
+        match kind {
+            RecordKind::Bad => postcard::from_bytes(payload).ok().map(Detail::Bad),
+            RecordKind::Gap => postcard::from_bytes(payload).ok().map(Detail::Gap),
+            RecordKind::Start => postcard::from_bytes(payload).ok().map(Detail::Start),
+            RecordKind::ClockStep => postcard::from_bytes(payload).ok().map(Detail::ClockStep),
+            RecordKind::Data
+            | RecordKind::Tick
+            | RecordKind::Connect
+            | RecordKind::Disconnect
+            | RecordKind::EndOfInput
+            | RecordKind::ConfigChange
+            | RecordKind::TableVersion => None,
+        }
+    }
+}
+
+/// Text as it is; control characters and what is not UTF-8 escaped, so that no payload can play with the terminal.
+fn bytes_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                text.extend(character.escape_default());
+            } else {
+                text.push(character);
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct RecordJson<'a> {
+    lsn: Lsn,
+    time: String,
+    source: &'a str,
+    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peer: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    unsynchronised: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    position: Option<PositionJson>,
+    #[serde(flatten)]
+    payload: PayloadJson<'a>,
+}
+
+#[derive(Serialize)]
+struct PositionJson {
+    inode: u64,
+    offset: u64,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PayloadJson<'a> {
+    Empty {},
+    Text { payload: &'a str },
+    Base64 { payload_base64: String },
+    BadText { reason: String, payload: String },
+    BadBase64 { reason: String, payload_base64: String },
+    Gap(Gap),
+    Start(Start),
+    ClockStep(ClockStep),
+}
+
+fn record_json<'a>(
+    lsn: Lsn,
+    source: &'a str,
+    run: &'a Run,
+    position: Option<Position>,
+    payload: &'a [u8],
+) -> RecordJson<'a> {
+    let payload = match Detail::of(run.kind, payload) {
+        Some(Detail::Bad(Bad { reason, bytes })) => match String::from_utf8(bytes) {
+            Ok(payload) => PayloadJson::BadText { reason, payload },
+            Err(error) => PayloadJson::BadBase64 { reason, payload_base64: BASE64_STANDARD.encode(error.as_bytes()) },
+        },
+        Some(Detail::Gap(gap)) => PayloadJson::Gap(gap),
+        Some(Detail::Start(start)) => PayloadJson::Start(start),
+        Some(Detail::ClockStep(step)) => PayloadJson::ClockStep(step),
+        None if payload.is_empty() && run.kind != RecordKind::Data => PayloadJson::Empty {},
+        None => match std::str::from_utf8(payload) {
+            Ok(payload) => PayloadJson::Text { payload },
+            Err(_) => PayloadJson::Base64 { payload_base64: BASE64_STANDARD.encode(payload) },
+        },
+    };
+    RecordJson {
+        lsn,
+        time: time_text(run.time),
+        source,
+        kind: run.kind.name(),
+        peer: run.peer.as_deref(),
+        unsynchronised: run.unsynchronised,
+        position: position.map(|Position::File { inode, offset, .. }| PositionJson { inode, offset }),
+        payload,
+    }
+}

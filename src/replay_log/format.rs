@@ -1,0 +1,653 @@
+//! The replay log's bytes, format version 1: this text is the specification, this code its pure half (no I/O).
+//!
+//! The log is a row of **segments**, files of one fixed length each. A segment is a header and then **frames**; a frame
+//! is one group commit and holds **runs** of records. Integers are little-endian. *Varint*: unsigned LEB128 of at most
+//! ten bytes. *Zigzag*: a signed integer as the varint of `(n << 1) ^ (n >> 63)`. *CRC*: CRC32C.
+//!
+//! # Limits
+//!
+//! A segment is 64 KiB to 1 GiB long. A segment header takes at most 256 KiB and a quarter of the segment. A frame
+//! takes at most a quarter of the segment, and so does its body before compression. A peer's name takes at most
+//! [`PEER_BYTES_MAX`].
+//!
+//! # Segment header
+//!
+//! The first 20 bytes mean the same in every format version.
+//!
+//! | offset | bytes | content |
+//! |-------:|------:|---------|
+//! |      0 |     8 | magic `FOREBAYL` |
+//! |      8 |     4 | format version: 1 |
+//! |     12 |     4 | length `H` of the header, a multiple of 4096 |
+//! |     16 |     4 | CRC of all `H` bytes, these four taken as zero |
+//! |     20 |     4 | CRC of the frame before this segment; 0: there is none |
+//! |     24 |    16 | epoch |
+//! |     40 |     8 | segment number, from 1; the file is called after it |
+//! |     48 |     8 | LSN of the segment's first record |
+//! |     56 |     8 | log time of the record before the segment, µs, signed; the least number: there is none |
+//! |     64 |     8 | length of the segment |
+//! |     72 |     2 | `n`: length of the pipeline's name |
+//! |     74 |     2 | number of sources |
+//! |     76 |   `n` | the pipeline's name, UTF-8 |
+//! |        |       | for each source: number (2), length of its name (2), its name, UTF-8 |
+//! |        |       | zeros up to `H` |
+//!
+//! # Frame
+//!
+//! Frames start at `H` and follow one another on multiples of eight. Behind the last one stand eight zero bytes where
+//! there is room for them, so that a clean end shows although a recycled segment holds older bytes further on.
+//!
+//! | offset | bytes | content |
+//! |-------:|------:|---------|
+//! |      0 |     4 | magic `FbF1` |
+//! |      4 |     4 | CRC of: epoch, segment number (8), offset of the frame in the segment (8), the frame from byte 8 on, padding included |
+//! |      8 |     4 | flags: bit 0: the body is compressed (LZ4 block); other bits 0 |
+//! |     12 |     4 | number of records, at least 1 |
+//! |     16 |     4 | `s`: length of the body as it stands here |
+//! |     20 |     4 | length of the body after decompression |
+//! |     24 |     4 | CRC of the frame before, in whatever segment; 0 in the log's first frame |
+//! |     28 |     4 | 0 |
+//! |     32 |     8 | segment number |
+//! |     40 |     8 | LSN of the first record |
+//! |     48 |     8 | base time: log time of the first run, µs, signed |
+//! |     56 |   `s` | the body |
+//! |        |       | zeros up to a multiple of eight |
+//!
+//! What seeds the CRC makes a stale frame of a recycled segment invalid wherever it lies, and zeros are no frame. The
+//! chain of CRCs makes a frame that is missing or exchanged show at the next one, across segments.
+//!
+//! # Body
+//!
+//! Runs, one behind the other, to the body's end:
+//!
+//! | content | as |
+//! |---------|----|
+//! | source | varint, at most 65535 |
+//! | kind | 1 byte, the number of [`RecordKind`] |
+//! | flags | 1 byte: bit 0: arrived while the clock was not synchronised; bit 1: there is a peer; bit 2: there is a position; other bits 0 |
+//! | number of records | varint, at least 1 |
+//! | time | zigzag: log time minus that of the run before, wrapping; of the first run: minus the base time |
+//! | peer, if any | varint: its number in the order in which peers first occur in this frame, from 0; at its first occurrence followed by varint length and UTF-8 |
+//! | position, if any | 1 byte 0 (file), varint inode, 4 bytes CRC of the head, varint length of the head, varint offset |
+//! | lengths | a varint for each record |
+//! | payloads | one behind the other |
+//!
+//! Decoding is total: any bytes give a value or an error, and memory is bounded by the frame's limit, whatever the
+//! length fields say.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::event::{Epoch, LogTime, Lsn, Position, RecordKind, Run, SourceId};
+
+/// Version of the format that is written.
+pub const FORMAT_VERSION: u32 = 1;
+/// Least length of a segment in bytes.
+pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
+/// Greatest length of a segment in bytes.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+/// Greatest length of a peer's name in bytes.
+pub const PEER_BYTES_MAX: usize = 1024;
+
+/// Unit of header lengths: a page of any common disk.
+pub(super) const PAGE_BYTES: usize = 4096;
+const HEADER_BYTES_MAX: usize = 256 * 1024;
+const SEGMENT_MAGIC: &[u8; 8] = b"FOREBAYL";
+const SEGMENT_CRC_AT: usize = 16;
+const NO_TIME: i64 = i64::MIN;
+
+/// Length of a frame's header in bytes.
+pub(super) const FRAME_HEADER_BYTES: usize = 56;
+/// Frames start on multiples of this.
+pub(super) const ALIGNMENT: usize = 8;
+const FRAME_MAGIC: &[u8; 4] = b"FbF1";
+const FLAG_LZ4: u32 = 1;
+/// Bodies up to this length are not worth compressing: a sync writes whole pages.
+const COMPRESS_ABOVE_BYTES: usize = 4096;
+
+const RUN_UNSYNCHRONISED: u8 = 1;
+const RUN_PEER: u8 = 2;
+const RUN_POSITION: u8 = 4;
+const POSITION_FILE: u8 = 0;
+/// Most that a run takes beside its peer, lengths and payloads: source, kind, flags, count, time; position.
+const RUN_OVERHEAD_BYTES: usize = (3 + 1 + 1 + 5 + 10) + (1 + 10 + 4 + 3 + 10);
+/// Most that the number and the length of a peer take.
+const PEER_OVERHEAD_BYTES: usize = 5 + 2;
+
+/// Whether and how frames are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Compression {
+    /// LZ4 for bodies over 4 KiB, where it helps.
+    #[default]
+    Lz4,
+    None,
+}
+
+/// Why bytes are not what the format says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum FormatError {
+    /// A format version that this program does not know, in an intact header.
+    #[error("it is of format version {0}")]
+    UnknownVersion(u32),
+    #[error("{0}")]
+    Bad(&'static str),
+    /// What was to be encoded does not fit.
+    #[error("{0}")]
+    TooLarge(&'static str),
+}
+
+use FormatError::Bad;
+
+/// Greatest length of a frame in a segment of this length.
+pub fn max_frame_bytes(segment_bytes: u64) -> usize {
+    let quarter = usize::try_from(segment_bytes.min(SEGMENT_BYTES_MAX) / 4).unwrap_or(0);
+    quarter - quarter % ALIGNMENT
+}
+
+/// Longest record that fits into a frame of a segment of this length, whatever its peer and position.
+pub fn max_record_bytes(segment_bytes: u64) -> usize {
+    max_frame_bytes(segment_bytes)
+        .saturating_sub(FRAME_HEADER_BYTES + RUN_OVERHEAD_BYTES + PEER_OVERHEAD_BYTES + PEER_BYTES_MAX + 5)
+}
+
+/// Most bytes that a run takes in a body beside its records.
+pub(super) fn run_head_bytes(run: &Run) -> usize {
+    RUN_OVERHEAD_BYTES + run.peer.as_ref().map_or(0, |peer| PEER_OVERHEAD_BYTES + peer.len())
+}
+
+/// Bytes that a record of this length takes in a body.
+pub(super) fn record_bytes(length: u32) -> usize {
+    let bits = (32 - length.leading_zeros()).max(1);
+    bits.div_ceil(7) as usize + length as usize
+}
+
+/// Length of a frame whose body has this length.
+pub(super) fn frame_bytes(body_bytes: usize) -> usize {
+    (FRAME_HEADER_BYTES + body_bytes).next_multiple_of(ALIGNMENT)
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Reading and writing primitives.
+
+/// Takes values from the front of a byte slice.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], FormatError> {
+        let (head, tail) = self.0.split_at_checked(count).ok_or(Bad("it ends too early"))?;
+        self.0 = tail;
+        Ok(head)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FormatError> {
+        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Bad("it ends too early"))?;
+        self.0 = tail;
+        Ok(*head)
+    }
+
+    fn u8(&mut self) -> Result<u8, FormatError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u16(&mut self) -> Result<u16, FormatError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, FormatError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, FormatError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    fn i64(&mut self) -> Result<i64, FormatError> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    fn varint(&mut self) -> Result<u64, FormatError> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Bad("a number is too large"))
+    }
+
+    fn varint_as<T: TryFrom<u64>>(&mut self) -> Result<T, FormatError> {
+        T::try_from(self.varint()?).map_err(|_| Bad("a number is too large"))
+    }
+
+    fn text(&mut self, count: usize) -> Result<&'a str, FormatError> {
+        std::str::from_utf8(self.take(count)?).map_err(|_| Bad("a name is not UTF-8"))
+    }
+}
+
+fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
+fn set(out: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = out.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Segment header.
+
+/// What stands at the start of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    pub pipeline: String,
+    pub epoch: Epoch,
+    /// From 1.
+    pub number: u64,
+    /// LSN of the segment's first record.
+    pub first_lsn: Lsn,
+    /// CRC of the frame before the segment.
+    pub previous_crc: u32,
+    /// Log time of the record before the segment.
+    pub last_time: Option<LogTime>,
+    /// Length of the segment.
+    pub segment_bytes: u64,
+    /// Names of the sources.
+    pub sources: Vec<(SourceId, String)>,
+}
+
+impl SegmentHeader {
+    /// The header's bytes.
+    ///
+    /// # Errors
+    /// The names take too much room.
+    pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
+        let too_large = || FormatError::TooLarge("the names of the pipeline and its sources are too long");
+        let mut out = Vec::with_capacity(PAGE_BYTES);
+        out.extend_from_slice(SEGMENT_MAGIC);
+        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&self.previous_crc.to_le_bytes());
+        out.extend_from_slice(&self.epoch.0);
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.first_lsn.0.to_le_bytes());
+        out.extend_from_slice(&self.last_time.map_or(NO_TIME, |time| time.0).to_le_bytes());
+        out.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        let length_of = |length: usize| u16::try_from(length).map(u16::to_le_bytes).map_err(|_| too_large());
+        out.extend_from_slice(&length_of(self.pipeline.len())?);
+        out.extend_from_slice(&length_of(self.sources.len())?);
+        out.extend_from_slice(self.pipeline.as_bytes());
+        for (id, name) in &self.sources {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            out.extend_from_slice(&length_of(name.len())?);
+            out.extend_from_slice(name.as_bytes());
+        }
+        out.resize(out.len().next_multiple_of(PAGE_BYTES), 0);
+        if out.len() > HEADER_BYTES_MAX || out.len() as u64 > self.segment_bytes / 4 {
+            return Err(too_large());
+        }
+        let length = u32::try_from(out.len()).map_err(|_| too_large())?;
+        set(&mut out, 12, &length.to_le_bytes());
+        let crc = crc32c::crc32c(&out);
+        set(&mut out, SEGMENT_CRC_AT, &crc.to_le_bytes());
+        Ok(out)
+    }
+
+    /// Length of the header whose first bytes these are (at least 16, of any format version).
+    ///
+    /// # Errors
+    /// They are none.
+    pub fn length(start: &[u8]) -> Result<usize, FormatError> {
+        let mut input = Input(start);
+        if &input.array::<8>()? != SEGMENT_MAGIC {
+            return Err(Bad("it does not start as a segment does"));
+        }
+        input.u32()?;
+        let length = input.u32()? as usize;
+        if length == 0 || !length.is_multiple_of(PAGE_BYTES) || length > HEADER_BYTES_MAX {
+            return Err(Bad("the length of its header is impossible"));
+        }
+        Ok(length)
+    }
+
+    /// Reads a header of which these are at least its bytes.
+    ///
+    /// # Errors
+    /// They are none, or of another format version.
+    pub fn decode(bytes: &[u8]) -> Result<SegmentHeader, FormatError> {
+        let bytes = Input(bytes).take(Self::length(bytes)?)?;
+        let (before, rest) = bytes.split_at_checked(SEGMENT_CRC_AT).ok_or(Bad("it ends too early"))?;
+        let mut input = Input(rest);
+        let stored = input.u32()?;
+        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(before), &[0; 4]), input.0);
+        if crc != stored {
+            return Err(Bad("the checksum of its header is wrong"));
+        }
+        let version = Input(before.get(8..).unwrap_or_default()).u32()?;
+        if version != FORMAT_VERSION {
+            return Err(FormatError::UnknownVersion(version));
+        }
+        let previous_crc = input.u32()?;
+        let epoch = Epoch(input.array()?);
+        let number = input.u64()?;
+        let first_lsn = Lsn(input.u64()?);
+        let last_time = Some(input.i64()?).filter(|time| *time != NO_TIME).map(LogTime);
+        let segment_bytes = input.u64()?;
+        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes) {
+            return Err(Bad("the length of the segment is impossible"));
+        }
+        let name_bytes = usize::from(input.u16()?);
+        let sources_count = usize::from(input.u16()?);
+        let pipeline = input.text(name_bytes)?.to_owned();
+        let mut sources = Vec::new();
+        for _ in 0..sources_count {
+            let id = SourceId(input.u16()?);
+            let length = usize::from(input.u16()?);
+            sources.push((id, input.text(length)?.to_owned()));
+        }
+        Ok(SegmentHeader { pipeline, epoch, number, first_lsn, previous_crc, last_time, segment_bytes, sources })
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Frame.
+
+/// Where a frame stands: the seed of its CRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub epoch: Epoch,
+    pub segment: u64,
+    /// In the segment, in bytes.
+    pub offset: u64,
+}
+
+impl Place {
+    fn crc(&self, frame_from_byte_8: &[u8]) -> u32 {
+        let seed = crc32c::crc32c(&self.epoch.0);
+        let seed = crc32c::crc32c_append(seed, &self.segment.to_le_bytes());
+        let seed = crc32c::crc32c_append(seed, &self.offset.to_le_bytes());
+        crc32c::crc32c_append(seed, frame_from_byte_8)
+    }
+}
+
+/// What stands at the start of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    pub crc: u32,
+    pub compressed: bool,
+    pub records: u32,
+    pub stored_bytes: u32,
+    pub raw_bytes: u32,
+    pub previous_crc: u32,
+    pub segment: u64,
+    pub first_lsn: Lsn,
+    pub base_time: LogTime,
+}
+
+impl FrameHeader {
+    /// Reads a frame's header; its lengths are at most `frame_bytes_max` then. The checksum is not looked at yet.
+    ///
+    /// # Errors
+    /// The bytes are no such header.
+    pub fn decode(bytes: &[u8], frame_bytes_max: usize) -> Result<FrameHeader, FormatError> {
+        let mut input = Input(bytes);
+        if &input.array::<4>()? != FRAME_MAGIC {
+            return Err(Bad("it does not start as a frame does"));
+        }
+        let crc = input.u32()?;
+        let flags = input.u32()?;
+        let header = FrameHeader {
+            crc,
+            compressed: flags & FLAG_LZ4 != 0,
+            records: input.u32()?,
+            stored_bytes: input.u32()?,
+            raw_bytes: input.u32()?,
+            previous_crc: input.u32()?,
+            segment: { (input.u32()?, input.u64()?).1 },
+            first_lsn: Lsn(input.u64()?),
+            base_time: LogTime(input.i64()?),
+        };
+        if flags & !FLAG_LZ4 != 0 {
+            return Err(Bad("the frame has unknown flags"));
+        }
+        let body_max = frame_bytes_max.saturating_sub(FRAME_HEADER_BYTES);
+        if header.stored_bytes as usize > body_max || header.raw_bytes as usize > body_max {
+            return Err(Bad("the frame's length is impossible"));
+        }
+        if header.records == 0 || (!header.compressed && header.stored_bytes != header.raw_bytes) {
+            return Err(Bad("the frame's header contradicts itself"));
+        }
+        Ok(header)
+    }
+
+    /// Length of the whole frame.
+    pub fn frame_bytes(&self) -> usize {
+        frame_bytes(self.stored_bytes as usize)
+    }
+
+    /// LSN behind the frame's last record.
+    pub fn next_lsn(&self) -> Lsn {
+        self.first_lsn.plus(u64::from(self.records))
+    }
+
+    /// Whether these bytes, the whole frame, are what was written at this place.
+    pub fn is_intact(&self, place: &Place, frame: &[u8]) -> bool {
+        self.segment == place.segment && frame.get(8..).is_some_and(|rest| place.crc(rest) == self.crc)
+    }
+
+    /// The runs of an intact frame, of which these are all bytes.
+    ///
+    /// # Errors
+    /// The bytes are not what the format says.
+    pub fn decode_runs(&self, frame: &[u8]) -> Result<Vec<Run>, FormatError> {
+        let mut input = Input(frame);
+        input.take(FRAME_HEADER_BYTES)?;
+        let stored = input.take(self.stored_bytes as usize)?;
+        let runs = if self.compressed {
+            let mut raw = vec![0; self.raw_bytes as usize];
+            let length = lz4_flex::block::decompress_into(stored, &mut raw)
+                .map_err(|_| Bad("the frame's body cannot be decompressed"))?;
+            if length != raw.len() {
+                return Err(Bad("the frame's body has another length than its header says"));
+            }
+            decode_body(&raw, self.base_time)?
+        } else {
+            decode_body(stored, self.base_time)?
+        };
+        if runs.iter().map(|run| run.len() as u64).sum::<u64>() != u64::from(self.records) {
+            return Err(Bad("the frame holds another number of records than its header says"));
+        }
+        Ok(runs)
+    }
+}
+
+/// Encodes frames; keeps its buffers, so that a commit allocates nothing.
+#[derive(Debug, Default)]
+pub struct FrameEncoder {
+    compression: Compression,
+    /// The last frame.
+    pub frame: Vec<u8>,
+    body: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+impl FrameEncoder {
+    pub fn new(compression: Compression) -> FrameEncoder {
+        FrameEncoder { compression, ..FrameEncoder::default() }
+    }
+
+    /// Encodes runs, none of them empty, into [`FrameEncoder::frame`] and returns the frame's CRC.
+    ///
+    /// # Errors
+    /// The frame would be longer than `frame_bytes_max`.
+    pub fn encode(
+        &mut self,
+        place: &Place,
+        first_lsn: Lsn,
+        previous_crc: u32,
+        runs: &[Run],
+        frame_bytes_max: usize,
+    ) -> Result<u32, FormatError> {
+        let too_large = || FormatError::TooLarge("the records are longer than a frame can be");
+        let base_time = runs.first().map_or(LogTime(0), |run| run.time);
+        self.body.clear();
+        encode_body(runs, base_time, &mut self.body);
+        if frame_bytes(self.body.len()) > frame_bytes_max {
+            return Err(too_large());
+        }
+        let raw = self.body.as_slice();
+        let mut stored = raw;
+        if self.compression == Compression::Lz4 && raw.len() > COMPRESS_ABOVE_BYTES {
+            self.compressed.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+            // Worth the reader's work only where it saves something.
+            let limit = raw.len() - raw.len() / 16;
+            if let Ok(length) = lz4_flex::block::compress_into(raw, &mut self.compressed)
+                && length <= limit
+            {
+                stored = self.compressed.get(..length).unwrap_or(raw);
+            }
+        }
+        let records: u64 = runs.iter().map(|run| run.len() as u64).sum();
+        let out = &mut self.frame;
+        out.clear();
+        out.extend_from_slice(FRAME_MAGIC);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&if stored.len() == raw.len() { 0 } else { FLAG_LZ4 }.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(records).map_err(|_| too_large())?.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(stored.len()).map_err(|_| too_large())?.to_le_bytes());
+        out.extend_from_slice(&u32::try_from(raw.len()).map_err(|_| too_large())?.to_le_bytes());
+        out.extend_from_slice(&previous_crc.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&place.segment.to_le_bytes());
+        out.extend_from_slice(&first_lsn.0.to_le_bytes());
+        out.extend_from_slice(&base_time.0.to_le_bytes());
+        out.extend_from_slice(stored);
+        out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
+        let crc = place.crc(out.get(8..).unwrap_or_default());
+        set(out, 4, &crc.to_le_bytes());
+        Ok(crc)
+    }
+}
+
+/// Appends the body that holds these runs to `out`.
+pub fn encode_body(runs: &[Run], base_time: LogTime, out: &mut Vec<u8>) {
+    let mut peers: HashMap<&str, u64> = HashMap::new();
+    let mut time = base_time;
+    for run in runs {
+        let mut flags = 0;
+        if run.unsynchronised {
+            flags |= RUN_UNSYNCHRONISED;
+        }
+        if run.peer.is_some() {
+            flags |= RUN_PEER;
+        }
+        if run.position.is_some() {
+            flags |= RUN_POSITION;
+        }
+        put_varint(out, u64::from(run.source.0));
+        out.push(run.kind as u8);
+        out.push(flags);
+        put_varint(out, run.len() as u64);
+        put_varint(out, zigzag(run.time.0.wrapping_sub(time.0)));
+        time = run.time;
+        if let Some(peer) = run.peer.as_deref() {
+            let next = peers.len() as u64;
+            let number = *peers.entry(peer).or_insert(next);
+            put_varint(out, number);
+            if number == next {
+                put_varint(out, peer.len() as u64);
+                out.extend_from_slice(peer.as_bytes());
+            }
+        }
+        match run.position {
+            Some(Position::File { inode, head_crc, head_len, offset }) => {
+                out.push(POSITION_FILE);
+                put_varint(out, inode);
+                out.extend_from_slice(&head_crc.to_le_bytes());
+                put_varint(out, u64::from(head_len));
+                put_varint(out, offset);
+            }
+            None => {}
+        }
+        for length in &run.lengths {
+            put_varint(out, u64::from(*length));
+        }
+        out.extend_from_slice(&run.payload);
+    }
+}
+
+/// Reads the runs of a body.
+///
+/// # Errors
+/// The bytes are no body.
+pub fn decode_body(bytes: &[u8], base_time: LogTime) -> Result<Vec<Run>, FormatError> {
+    let mut input = Input(bytes);
+    let mut runs = Vec::new();
+    let mut peers: Vec<Arc<str>> = Vec::new();
+    let mut time = base_time;
+    while !input.0.is_empty() {
+        let source = SourceId(input.varint_as()?);
+        let kind = RecordKind::from_number(input.u8()?).ok_or(Bad("a record is of an unknown kind"))?;
+        let flags = input.u8()?;
+        if flags & !(RUN_UNSYNCHRONISED | RUN_PEER | RUN_POSITION) != 0 {
+            return Err(Bad("a run has unknown flags"));
+        }
+        let count: usize = input.varint_as()?;
+        time = LogTime(time.0.wrapping_add(unzigzag(input.varint()?)));
+        let mut run = Run::new(source, kind, time);
+        run.unsynchronised = flags & RUN_UNSYNCHRONISED != 0;
+        if flags & RUN_PEER != 0 {
+            let number: usize = input.varint_as()?;
+            if number == peers.len() {
+                let length: usize = input.varint_as()?;
+                peers.push(Arc::from(input.text(length)?));
+            }
+            run.peer = Some(Arc::clone(peers.get(number).ok_or(Bad("a run names an unknown peer"))?));
+        }
+        if flags & RUN_POSITION != 0 {
+            if input.u8()? != POSITION_FILE {
+                return Err(Bad("a source position is of an unknown kind"));
+            }
+            run.position = Some(Position::File {
+                inode: input.varint()?,
+                head_crc: input.u32()?,
+                head_len: input.varint_as()?,
+                offset: input.varint()?,
+            });
+        }
+        // Each record takes at least a byte of the body, so no count can ask for more memory than the body justifies.
+        if count == 0 || count > input.0.len() {
+            return Err(Bad("the number of records of a run is impossible"));
+        }
+        run.lengths.reserve(count.min(1024));
+        let mut payload_bytes = 0usize;
+        for _ in 0..count {
+            let length: u32 = input.varint_as()?;
+            payload_bytes = payload_bytes.checked_add(length as usize).ok_or(Bad("a number is too large"))?;
+            run.lengths.push(length);
+        }
+        run.payload = input.take(payload_bytes)?.to_vec();
+        runs.push(run);
+    }
+    Ok(runs)
+}

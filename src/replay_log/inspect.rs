@@ -1,0 +1,150 @@
+//! What `log stat` and `log verify` gather: the whole log, read by the loop that replay uses.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::segment::{list, segment_name, spare_name};
+use super::{LogError, LogReader};
+use crate::disk::Disk;
+use crate::event::{Frame, LogTime, Lsn, SourceId};
+
+/// A log in figures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub pipeline: String,
+    pub epoch: String,
+    /// Segments that were read, whole or up to a fault.
+    pub segments: Vec<SegmentSummary>,
+    pub spares: usize,
+    /// Bytes that segments and spares take on the disk.
+    pub disk_bytes: u64,
+    pub first_lsn: Lsn,
+    /// [`Lsn::ZERO`]: no record was ever logged.
+    pub last_lsn: Lsn,
+    pub first_time: Option<LogTime>,
+    pub last_time: Option<LogTime>,
+    /// By source and kind.
+    pub kinds: BTreeMap<(String, &'static str), KindSummary>,
+    /// What is wrong at the log's end: a torn tail, which the next start cuts, or a frame that is being written.
+    pub tail: Option<&'static str>,
+}
+
+/// A segment in figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SegmentSummary {
+    pub file: String,
+    pub first_lsn: Lsn,
+    pub frames: u64,
+    pub records: u64,
+    /// Bytes of its frames.
+    pub bytes: u64,
+}
+
+/// Records of one source and kind in figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KindSummary {
+    pub records: u64,
+    pub payload_bytes: u64,
+}
+
+impl Summary {
+    pub fn frames(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.frames).sum()
+    }
+
+    pub fn records(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.records).sum()
+    }
+
+    /// Bytes of all frames.
+    pub fn frame_bytes(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    pub fn payload_bytes(&self) -> u64 {
+        self.kinds.values().map(|kind| kind.payload_bytes).sum()
+    }
+
+    fn enter_segment(&mut self, reader: &LogReader) {
+        let header = reader.header();
+        self.segments.push(SegmentSummary {
+            file: segment_name(header.number),
+            first_lsn: header.first_lsn,
+            frames: 0,
+            records: 0,
+            bytes: 0,
+        });
+    }
+
+    fn add(&mut self, reader: &LogReader, frame: &Frame) {
+        if let Some(segment) = self.segments.last_mut() {
+            segment.frames += 1;
+            segment.records += frame.len();
+            segment.bytes += reader.frame_bytes();
+        }
+        self.last_lsn = frame.last_lsn();
+        for run in &frame.runs {
+            self.first_time = self.first_time.or(Some(run.time));
+            self.last_time = Some(run.time);
+            let kind = self.kinds.entry((reader.source_label(run.source), run.kind.name())).or_default();
+            kind.records += run.len() as u64;
+            kind.payload_bytes += run.payload.len() as u64;
+        }
+    }
+}
+
+impl LogReader {
+    /// Name of a source for people: `pipeline` for the pipeline's own records.
+    pub fn source_label(&self, id: SourceId) -> String {
+        match self.source_name(id) {
+            Some(name) => name.to_owned(),
+            None if id == SourceId::PIPELINE => "pipeline".to_owned(),
+            None => format!("#{}", id.0),
+        }
+    }
+}
+
+/// Reads the whole log in `dir` into `summary`, which after an error holds what was read before it.
+///
+/// # Errors
+/// The first fault.
+pub fn summarize(disk: Arc<dyn Disk>, dir: &Path, summary: &mut Summary) -> Result<(), LogError> {
+    let names = list(disk.as_ref(), dir)?.unwrap_or_default();
+    summary.spares = names.spares.len();
+    let files = names.segments.iter().map(|number| segment_name(*number));
+    for file in files.chain(names.spares.iter().map(|number| spare_name(*number))) {
+        let path = dir.join(file);
+        match disk.len(&path) {
+            Ok(length) => summary.disk_bytes += length,
+            // Trimmed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(LogError::io("look at", &path)(error)),
+        }
+    }
+
+    let mut reader = LogReader::open(disk, dir, Lsn::ZERO)?;
+    summary.pipeline.clone_from(&reader.header().pipeline);
+    summary.epoch = reader.header().epoch.to_string();
+    summary.first_lsn = reader.position();
+    summary.last_lsn = Lsn(reader.position().0.saturating_sub(1));
+    summary.enter_segment(&reader);
+    let mut number = reader.header().number;
+    loop {
+        let frame = reader.next()?;
+        // Segments without frames are passed, too.
+        if reader.header().number != number {
+            number = reader.header().number;
+            summary.enter_segment(&reader);
+        }
+        match frame {
+            Some(frame) => summary.add(&reader, &frame),
+            None => break,
+        }
+    }
+    summary.tail = reader.tail();
+    Ok(())
+}
