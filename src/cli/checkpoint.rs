@@ -11,20 +11,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::Format;
 use crate::checkpoint::{CheckpointError, CheckpointMeta, CheckpointReader, HistoryEntry, OperatorMeta, lmdb};
 use crate::event::Position;
 
-/// How data is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputFormat {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
-
-/// Turns a stored entry (namespace, key, postcard value) of an operator into what is printed.
-pub type DecodeEntry<'a> = &'a dyn Fn(&OperatorMeta, i64, &[u8], &[u8]) -> Value;
+/// Turns a stored entry (namespace, key, postcard value) of one operator into what is printed.
+pub type EntryDecoder = Box<dyn Fn(i64, &[u8], &[u8]) -> Value>;
 
 /// Which entries a dump prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,10 +102,10 @@ fn history_json(entry: &HistoryEntry, restorable: bool) -> Value {
 ///
 /// # Errors
 /// There is no checkpoint, it is corrupt, or `out` fails.
-pub fn list(dir: &Path, format: OutputFormat, out: &mut dyn Write) -> Result<(), CheckpointError> {
+pub fn list(dir: &Path, format: Format, out: &mut dyn Write) -> Result<(), CheckpointError> {
     let (meta, history) = CheckpointReader::open(dir)?.history()?;
     let live = meta.map(|meta| meta.id);
-    if format == OutputFormat::Json {
+    if format == Format::Json {
         return history
             .iter()
             .try_for_each(|entry| writeln!(out, "{}", history_json(entry, live == Some(entry.id))))
@@ -162,7 +154,7 @@ fn position_text(position: &Position) -> String {
 ///
 /// # Errors
 /// There is no such checkpoint, it is corrupt, or `out` fails.
-pub fn show(dir: &Path, id: Option<u64>, format: OutputFormat, out: &mut dyn Write) -> Result<(), CheckpointError> {
+pub fn show(dir: &Path, id: Option<u64>, format: Format, out: &mut dyn Write) -> Result<(), CheckpointError> {
     let reader = CheckpointReader::open(dir)?;
     let (meta, history) = reader.history()?;
     let id = match (id, &meta) {
@@ -174,8 +166,8 @@ pub fn show(dir: &Path, id: Option<u64>, format: OutputFormat, out: &mut dyn Wri
     let entry = entry.ok_or_else(|| CheckpointError::UnknownId { dir: dir.to_owned(), id })?;
     let live = meta.as_ref().filter(|meta| meta.id == id);
     match format {
-        OutputFormat::Json => writeln!(out, "{}", show_json(entry, live)),
-        OutputFormat::Text => show_text(entry, live, out),
+        Format::Json => writeln!(out, "{}", show_json(entry, live)),
+        Format::Text => show_text(entry, live, out),
     }
     .map_err(output)
 }
@@ -250,7 +242,7 @@ fn show_text(entry: &HistoryEntry, live: Option<&CheckpointMeta>, out: &mut dyn 
 }
 
 /// Prints an entry whose type is not known: key in hex, value in base64.
-pub fn undecoded(_: &OperatorMeta, _: i64, key: &[u8], value: &[u8]) -> Value {
+pub fn undecoded(_: i64, key: &[u8], value: &[u8]) -> Value {
     let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     json!({"key_hex": key, "value_base64": BASE64.encode(value)})
 }
@@ -263,8 +255,8 @@ pub fn dump(
     dir: &Path,
     operator: &str,
     options: DumpOptions,
-    decode: DecodeEntry<'_>,
-    format: OutputFormat,
+    decoder: impl FnOnce(&CheckpointMeta, &OperatorMeta) -> EntryDecoder,
+    format: Format,
     out: &mut dyn Write,
 ) -> Result<(), CheckpointError> {
     let reader = CheckpointReader::open(dir)?;
@@ -273,6 +265,7 @@ pub fn dump(
         let known: Vec<&str> = meta.operators.iter().map(|operator| operator.name.as_str()).collect();
         CheckpointError::UnknownOperator { name: operator.to_owned(), known: known.join(", ") }
     })?;
+    let decode = decoder(&meta, operator);
     let mut left = options.limit.unwrap_or(u64::MAX);
     let mut place: Option<Vec<u8>> = None;
     let mut last_id = meta.id;
@@ -283,22 +276,22 @@ pub fn dump(
         left = left.saturating_sub(entries.len() as u64);
         last_id = id;
         for entry in &entries {
-            let decoded = decode(operator, entry.namespace, &entry.key, &entry.value);
+            let decoded = decode(entry.namespace, &entry.key, &entry.value);
             match format {
-                OutputFormat::Json => {
+                Format::Json => {
                     writeln!(
                         out,
                         "{}",
                         json!({"key_group": entry.group, "namespace": entry.namespace, "entry": decoded})
                     )
                 }
-                OutputFormat::Text => writeln!(out, "{:>3}  {:>20}  {decoded}", entry.group, entry.namespace),
+                Format::Text => writeln!(out, "{:>3}  {:>20}  {decoded}", entry.group, entry.namespace),
             }
             .map_err(output)?;
         }
         place = Some(last.place.clone());
     }
-    if last_id != meta.id && format == OutputFormat::Text {
+    if last_id != meta.id && format == Format::Text {
         writeln!(out, "(checkpoint {} became {last_id} meanwhile: entries are of both)", meta.id).map_err(output)?;
     }
     Ok(())
@@ -308,15 +301,15 @@ pub fn dump(
 ///
 /// # Errors
 /// The first thing that is wrong, or `out` fails.
-pub fn verify(dir: &Path, format: OutputFormat, out: &mut dyn Write) -> Result<(), CheckpointError> {
+pub fn verify(dir: &Path, format: Format, out: &mut dyn Write) -> Result<(), CheckpointError> {
     let verified = lmdb::verify(dir)?;
     match format {
-        OutputFormat::Json => writeln!(
+        Format::Json => writeln!(
             out,
             "{}",
             json!({"ok": true, "entries": verified.entries, "key_groups": verified.groups, "bytes": verified.bytes})
         ),
-        OutputFormat::Text => writeln!(
+        Format::Text => writeln!(
             out,
             "ok: {} entries in {} key groups, {}",
             verified.entries,

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod checkpoint;
+mod dump;
 pub mod explain;
 pub mod log;
 pub mod run;
@@ -9,10 +10,13 @@ pub mod sample;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use argh::FromArgs;
 
+use crate::checkpoint::CheckpointError;
 use crate::config::{self, ConfigError};
+use crate::event::LogTime;
 
 /// Forebay: an edge stream processor that loses nothing. Sources go through a replay log, Flink SQL runs over the log
 /// in event time, results come out exactly once.
@@ -124,7 +128,7 @@ struct CheckpointDump {
     operator: String,
     /// at most so many entries
     #[argh(option)]
-    limit: Option<usize>,
+    limit: Option<u64>,
     /// text or json
     #[argh(option, default = "Format::Text")]
     format: Format,
@@ -310,22 +314,37 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
         Command::Explain(arguments) => explain::explain(&arguments.config, &mut out),
         Command::Sample(_) => print(&mut out, sample::SAMPLE),
-        Command::Checkpoint(arguments) => match arguments.command {
-            CheckpointCommand::List(a) => checkpoint::list(&state_of(&a.place)?, a.format, &mut out),
-            CheckpointCommand::Show(a) => checkpoint::show(&state_of(&a.place)?, a.id, a.format, &mut out),
-            CheckpointCommand::Dump(a) => {
-                checkpoint::dump(&state_of(&a.place)?, &a.operator, a.limit, a.format, &mut out)
+        Command::Checkpoint(arguments) => {
+            let done = match arguments.command {
+                CheckpointCommand::List(a) => checkpoint::list(&checkpoints_of(&a.place)?, a.format, &mut out),
+                CheckpointCommand::Show(a) => checkpoint::show(&checkpoints_of(&a.place)?, a.id, a.format, &mut out),
+                CheckpointCommand::Dump(a) => {
+                    let options = checkpoint::DumpOptions { key_group: None, limit: a.limit };
+                    let dir = checkpoints_of(&a.place)?;
+                    checkpoint::dump(&dir, &a.operator, options, dump::decoder, a.format, &mut out)
+                }
+                CheckpointCommand::Verify(a) => checkpoint::verify(&checkpoints_of(&a.place)?, a.format, &mut out),
+            };
+            match done {
+                Err(CheckpointError::Output { source }) if source.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+                done => done.map_err(|error| Failure::new(&error, error.exit_code())),
             }
-            CheckpointCommand::Verify(a) => checkpoint::verify(&state_of(&a.place)?, a.format, &mut out),
-        },
-        Command::Log(arguments) => match arguments.command {
-            LogCommand::Stat(a) => log::stat(&state_of(&a.place)?, a.format, &mut out),
-            LogCommand::Cat(a) => {
-                let range = log::Range { from: a.from, to: a.to, source: a.source };
-                log::cat(&state_of(&a.place)?, &range, a.format, &mut out)
+        }
+        Command::Log(arguments) => {
+            let json = |format| format == Format::Json;
+            let done = match arguments.command {
+                LogCommand::Stat(a) => log::stat(&state_of(&a.place)?, json(a.format), &mut out),
+                LogCommand::Cat(a) => {
+                    let options = cat_options(&a)?;
+                    log::cat(&state_of(&a.place)?, &options, &mut out)
+                }
+                LogCommand::Verify(a) => log::verify(&state_of(&a.place)?, json(a.format), &mut out),
+            };
+            match done {
+                Err(error) if error.is_broken_pipe() => Ok(()),
+                done => done.map_err(|error| Failure::new(&error, error.exit_code())),
             }
-            LogCommand::Verify(a) => log::verify(&state_of(&a.place)?, a.format, &mut out),
-        },
+        }
     }
 }
 
@@ -337,6 +356,24 @@ fn print(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+fn cat_options(arguments: &LogCat) -> Result<log::CatOptions, Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = LogTime(i64::try_from(now.as_micros()).unwrap_or(i64::MAX));
+    let at = |text: &Option<String>| text.as_deref().map(|text| log::At::parse(text, now)).transpose();
+    let usage = |error: log::LogCommandError| Failure::new(&error, error.exit_code());
+    Ok(log::CatOptions {
+        from: at(&arguments.from).map_err(usage)?,
+        to: at(&arguments.to).map_err(usage)?,
+        source: arguments.source.clone(),
+        json: arguments.format == Format::Json,
+    })
+}
+
+/// The directory of the checkpoints of a place.
+fn checkpoints_of(place: &Path) -> Result<PathBuf, Failure> {
+    Ok(state_of(place)?.join(crate::checkpoint::DIRECTORY))
 }
 
 /// The state directory that a place names: itself, or that of a configuration file.

@@ -14,6 +14,7 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use crate::format::{EpochColumn, FormatConfig};
+use crate::replay_log::Compression;
 use crate::settings::{Problem, Problems, Section, Text, nearest, read_document, suggestion};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
@@ -78,13 +79,6 @@ pub struct LogPolicy {
     pub max_size_bytes: u64,
     pub segment_bytes: u64,
     pub compression: Compression,
-}
-
-/// `log.compression`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
-    Lz4,
-    None,
 }
 
 /// `[source.NAME]`.

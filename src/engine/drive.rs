@@ -20,7 +20,7 @@ use crate::checkpoint::{CheckpointMeta, CheckpointWorker, Finished, Job, SinkSyn
 use crate::config::Config;
 use crate::disk::RealDisk;
 use crate::event::{Epoch, Lsn, Position, Run};
-use crate::replay_log::LogReader;
+use crate::replay_log::{LogReader, log_dir};
 use crate::source::queue::Queue;
 use crate::state::Checkpointed;
 
@@ -161,8 +161,8 @@ impl Driver {
     fn step_from_disk(&mut self, synced: Lsn) -> Result<(), EngineError> {
         let next = self.engine.last_lsn().plus(1);
         let mut reader = match self.reader.take() {
-            Some(reader) if reader.next_lsn() == next => reader,
-            _ => LogReader::open(Arc::new(RealDisk), &open::log_directory(&self.config.pipeline.state), next)?,
+            Some(reader) if reader.position() == next => reader,
+            _ => LogReader::open(Arc::new(RealDisk), &log_dir(&self.config.pipeline.state), next)?,
         };
         let frame = reader.next()?.ok_or_else(|| EngineError::Saved {
             what: "the log".into(),

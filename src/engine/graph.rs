@@ -10,7 +10,7 @@ use arrow_array::{ArrayRef, new_empty_array};
 
 use super::source_node::SourceNode;
 use crate::config::{Config, SYSTEM_COLUMNS, Stream};
-use crate::expr::{EvalContext, Schema};
+use crate::expr::{EvalContext, Field, Schema};
 use crate::operator::filter::Filter;
 use crate::operator::project::Project;
 use crate::operator::union_all::UnionAll;
@@ -33,6 +33,8 @@ pub struct OperatorNode {
     pub query: usize,
     pub inputs: Vec<NodeId>,
     pub operator: Box<dyn Operator>,
+    /// Output columns.
+    pub fields: Vec<Field>,
     pub empty: Vec<ArrayRef>,
 }
 
@@ -133,7 +135,7 @@ impl Builder<'_> {
         };
         let empty = empty_columns(&plan.schema);
         let query = self.query;
-        self.graph.operators.push(OperatorNode { name, fingerprint, query, inputs, operator, empty });
+        self.graph.operators.push(OperatorNode { name, fingerprint, query, inputs, operator, fields: plan.schema.fields.clone(), empty });
         self.graph.sources.len() + self.graph.operators.len() - 1
     }
 }

@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,9 +32,6 @@ use crate::state::{Checkpointed, Frozen, KeyedState, StateReader};
 
 /// Version of what a log's records mean to the engine. Raised when the same log would give other results.
 pub const SEMANTICS_VERSION: u32 = 1;
-
-/// Name of the log's directory within the state directory.
-const LOG_DIRECTORY: &str = "log";
 
 /// What a start found.
 pub enum Start {
@@ -75,7 +72,7 @@ pub fn open(config: &Config) -> Result<Start, EngineError> {
     let lock = StateLock::acquire(disk.as_ref(), state)?;
     let clock = wait_for_clock(config.wait_for_sync);
     let checkpoint_dir = state.join(checkpoint::DIRECTORY);
-    let log_dir = state.join(LOG_DIRECTORY);
+    let log_dir = replay_log::log_dir(state);
 
     let (store, meta) = match open_store(&checkpoint_dir, &log_dir)? {
         (store, Some(meta)) => (store, meta),
@@ -97,8 +94,8 @@ pub fn open(config: &Config) -> Result<Start, EngineError> {
         pipeline: meta.pipeline.clone(),
         epoch: meta.epoch,
         sources: replay_log::merge_sources(
-            &replay_log::source_table(disk.as_ref(), &log_dir)?,
-            config.sources.iter().map(|source| source.name.as_str()),
+            &replay_log::identity(disk.as_ref(), &log_dir)?.map(|known| known.sources).unwrap_or_default(),
+            &config.sources.iter().map(|source| source.name.clone()).collect::<Vec<_>>(),
         )?,
     };
     let (writer, recovered) = replay_log::open(Arc::clone(&disk), &log_dir, identity, log_options(config), meta.cut)?;
@@ -106,7 +103,7 @@ pub fn open(config: &Config) -> Result<Start, EngineError> {
         warn!(
             file = %torn.file.display(),
             offset = torn.offset,
-            bytes = torn.bytes,
+            what = torn.what,
             "the last frame was torn by a crash before it was durable; it was cut off"
         );
     }
@@ -424,9 +421,4 @@ fn log_options(config: &Config) -> LogOptions {
         max_bytes: config.log.max_size_bytes,
         compression: config.log.compression,
     }
-}
-
-/// Where the log of a state is.
-pub fn log_directory(state: &Path) -> PathBuf {
-    state.join(LOG_DIRECTORY)
 }

@@ -400,7 +400,7 @@ impl Engine {
 }
 
 /// Rows as JSON objects of their visible columns, for the side outputs.
-fn row_text() -> RowText {
+pub fn row_text() -> RowText {
     Arc::new(|fields, columns, row| {
         let visible = || fields.iter().zip(columns).filter(|(field, _)| !field.hidden);
         let fields: Vec<_> = visible().map(|(field, _)| field.clone()).collect();

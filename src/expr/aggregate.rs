@@ -41,6 +41,11 @@ pub fn kind_of(name: &str) -> Option<AggregateKind> {
 }
 
 impl AggregateCall {
+    /// Type of the argument; `None` for `COUNT(*)`.
+    pub fn argument_type(&self) -> Option<&DataType> {
+        self.argument.as_ref().map(|expr| &expr.data_type)
+    }
+
     /// Builds a typed call. Result types are Flink's: SUM and AVG of an integer type have that type (wrapping),
     /// `SUM(DECIMAL(p, s))` is `DECIMAL(38, s)`, `AVG(DECIMAL(p, s))` is `DECIMAL(38, max(s, 6))`.
     ///

@@ -294,6 +294,12 @@ pub trait Operator: Send {
         None
     }
 
+    /// The row that an entry of the keyed state would give if it were freed now, as the output's columns; `None` where
+    /// the bytes are not the operator's.
+    fn preview(&self, _namespace: i64, _key: &[u8], _value: &[u8]) -> Option<Vec<ArrayRef>> {
+        None
+    }
+
     /// The least watermark at which the operator would emit something, where it holds anything.
     fn next_timer(&self) -> Option<EventTime> {
         None

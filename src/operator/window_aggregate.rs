@@ -180,6 +180,17 @@ impl Operator for WindowAggregate {
         Some(&mut self.state)
     }
 
+    fn preview(&self, namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
+        let group: Group = postcard::from_bytes(value).ok().filter(|group: &Group| group.0.len() == self.empty.0.len())?;
+        let fired = Fired {
+            positions: vec![Position::default()],
+            ends: vec![namespace],
+            keys: vec![key.into()],
+            groups: vec![group],
+        };
+        Some(self.output(fired, Arc::default()).columns)
+    }
+
     fn next_timer(&self) -> Option<EventTime> {
         self.state.namespaces().first().map(|end| self.assigner.over_at(*end))
     }

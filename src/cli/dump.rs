@@ -1,0 +1,39 @@
+//! How `checkpoint dump` shows an operator's entries: as the row that would come out if the window fired now. The
+//! checkpoint keeps the configuration that the state belongs to, and from it the operator is built again.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::checkpoint::{EntryDecoder, undecoded};
+use crate::checkpoint::{CheckpointMeta, OperatorMeta};
+use crate::config;
+use crate::engine::graph::{Stored, build};
+use crate::engine::step::row_text;
+use crate::expr::EvalContext;
+use crate::state::{NoStored, StateReader};
+
+struct Nothing;
+
+impl Stored for Nothing {
+    fn operator(&self, _: &str) -> (u32, Vec<i64>) {
+        (0, Vec::new())
+    }
+}
+
+/// A decoder of the entries of one operator of a checkpoint.
+pub fn decoder(meta: &CheckpointMeta, operator: &OperatorMeta) -> EntryDecoder {
+    let Ok(config) = config::parse("checkpoint", &meta.config) else { return Box::new(undecoded) };
+    let context = EvalContext { time_zone: config.pipeline.time_zone.clone() };
+    let reader: Arc<dyn StateReader> = Arc::new(NoStored);
+    let render = row_text();
+    let graph = build(&config, &context, &Nothing, &reader, &render);
+    let Some(node) = graph.operators.into_iter().find(|node| *node.name == *operator.name) else {
+        return Box::new(undecoded);
+    };
+    Box::new(move |namespace, key, value| {
+        let row = node.operator.preview(namespace, key, value);
+        let shown = row.and_then(|columns| serde_json::from_str::<Value>(&render(&node.fields, &columns, 0)).ok());
+        shown.unwrap_or_else(|| undecoded(namespace, key, value))
+    })
+}

@@ -1,0 +1,68 @@
+//! `forebay run`: runs a pipeline, with its messages on standard error.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+
+use super::Failure;
+use crate::config;
+use crate::engine::run::{End, Summary, run as run_engine};
+
+/// Runs the pipeline of a configuration file.
+///
+/// # Errors
+/// Whatever stopped it, with its exit code.
+pub fn run(path: &Path) -> Result<(), Failure> {
+    let config = config::load(path)?;
+    log_to_stderr();
+    let place = path.display().to_string();
+    tracing::info!(
+        log = %format!("forebay log cat {place} --from 10s"),
+        checkpoints = %format!("forebay checkpoint list {place}"),
+        plan = %format!("forebay explain {place}"),
+        "to look inside while it runs"
+    );
+    let summary = run_engine(config).map_err(|error| Failure::new(&error, error.exit_code()))?;
+    report(&summary);
+    Ok(())
+}
+
+fn report(summary: &Summary) {
+    let counters = &summary.counters;
+    for (source, count) in &counters.sources {
+        tracing::info!(%source, records = count.records, rows = count.rows, dead = count.dead, lost = count.lost, "read");
+    }
+    for (query, count) in &counters.queries {
+        if count.late + count.errors > 0 {
+            tracing::info!(%query, late = count.late, errors = count.errors, "rows that are in no result");
+        }
+    }
+    for (sink, rows) in &counters.sinks {
+        tracing::info!(%sink, rows, "written");
+    }
+    match summary.end {
+        End::Finished => tracing::info!("finished: all input is processed and all windows have fired"),
+        End::AlreadyFinished => tracing::info!("nothing to do: the input had ended before and there is none since"),
+        End::Stopped => tracing::info!("stopped: open windows wait in the checkpoint; run again to go on"),
+    }
+}
+
+/// Messages go to standard error: plain for a service (systemd stamps them), with time and colour on a terminal.
+/// `FOREBAY_LOG` = error, warn, info (default), debug or trace.
+fn log_to_stderr() {
+    let level = std::env::var("FOREBAY_LOG").ok().and_then(|level| level.parse::<Level>().ok()).unwrap_or(Level::INFO);
+    let terminal = std::io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(LevelFilter::from_level(level))
+        .with_target(false)
+        .with_ansi(terminal);
+    // A second subscriber (tests in one process) is no failure.
+    let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
+        builder.without_time().try_init()
+    } else {
+        builder.try_init()
+    };
+}
