@@ -208,6 +208,11 @@ impl<'a> Section<'a> {
         self.table.iter().any(|(k, _)| k.get_ref() == key)
     }
 
+    /// Whether the value of `key` is a string (without taking it).
+    pub fn is_string(&self, key: &str) -> bool {
+        self.table.iter().any(|(k, v)| k.get_ref() == key && matches!(v.get_ref(), DeValue::String(_)))
+    }
+
     /// Reports that `key` is missing, with what to write.
     pub fn missing(&self, key: &str, example: &str) {
         let message = if self.path.is_empty() {

@@ -1,0 +1,764 @@
+//! A file, to its end, or followed through rotation (`follow = true`).
+//!
+//! Every data and bad run carries the position behind its last message, so that reading goes on exactly there after a
+//! crash: bytes of a message that was not complete are read again. A file is known by its inode and the checksum of its
+//! first bytes. The start of each file is a connect record, its end a disconnect record; reading on in the middle of a
+//! file makes none.
+//!
+//! Following looks every 200 ms. Renamed and made anew: the old file is read to its end, until the new one has content
+//! and the old one stood still for two looks. Cut or rewritten in place (copytruncate): a gap record, since what was
+//! written just before is lost, then from the start. A file that only became shorter (a power cut took what its writer
+//! had not synced) goes on at its end. While Forebay is stopped, one rotation by renaming is bridged by finding the
+//! inode under another name in the same directory; of several, the files between are not read.
+
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::{DirEntryExt, FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::framing::{Framed, Framer, FramingConfig, Medium};
+use super::queue::Closed;
+use super::{End, Output, Resume, Running, Source, SourceError, Warnings, encode};
+use crate::event::{Gap, Position, RecordKind};
+use crate::settings::Section;
+
+const READ_BYTES: usize = 128 * 1024;
+/// Bytes at a file's start that tell it from another.
+const HEAD_BYTES_MAX: usize = 1024;
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Looks that find a renamed file unchanged before it is left.
+const LOOKS_BEFORE_LEAVING: u32 = 2;
+
+/// Settings of a `file` source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileConfig {
+    pub path: String,
+    /// Wait for more at the end, and go on with a new file of the name.
+    pub follow: bool,
+    pub framing: FramingConfig,
+}
+
+impl FileConfig {
+    /// Reads `path`, `follow` and the framing.
+    pub fn read(section: &mut Section<'_>) -> Option<FileConfig> {
+        let path = section.required("path", "path = \"/var/log/plant.ndjson\"");
+        if path.as_ref().is_some_and(String::is_empty) {
+            section.problem_at("path", "`path` is empty", None);
+        }
+        let follow = section.boolean("follow").unwrap_or(false);
+        let framing = FramingConfig::read(section, Medium::Stream);
+        Some(FileConfig { path: path?, follow, framing })
+    }
+}
+
+impl fmt::Display for FileConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let followed = if self.follow { "followed, " } else { "" };
+        write!(f, "file {}, {followed}{}", self.path, self.framing)
+    }
+}
+
+/// See the module.
+pub struct File {
+    config: FileConfig,
+    resume: Resume,
+}
+
+impl File {
+    /// A source that is not open yet.
+    pub fn new(config: FileConfig, resume: Resume) -> File {
+        File { config, resume }
+    }
+}
+
+impl Source for File {
+    fn run(self: Box<Self>, out: Output) -> Running {
+        let position = self.resume.position;
+        Box::pin(async move {
+            match self.config.follow {
+                false => read_once(self.config, position, &out).await,
+                true => follow(self.config, position, &out).await,
+            }
+        })
+    }
+}
+
+/// A file that is being read. Invariant: `head` holds its first `offset` bytes, up to [`HEAD_BYTES_MAX`].
+struct Tail {
+    file: fs::File,
+    identity: (u64, u64),
+    head: Vec<u8>,
+    /// Offset in bytes of the next read.
+    offset: u64,
+    buffer: Vec<u8>,
+}
+
+/// What became of a file whose end was reached.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    /// There is more to read.
+    Grown,
+    /// Nothing happened.
+    Same,
+    /// Another file has taken the name, or none; how many bytes it has.
+    Moved { new_bytes: u64 },
+    /// It has become shorter and begins as before.
+    Shorter,
+    /// Its start is another one.
+    Rewritten,
+}
+
+impl Tail {
+    /// Opens a regular file to read it from `offset` on.
+    fn open(path: &Path, offset: u64) -> Result<Tail, SourceError> {
+        let failed = |action| SourceError::io(action, path.display());
+        let metadata = fs::metadata(path).map_err(failed("open"))?;
+        if let Some(found) = not_a_file(&metadata) {
+            return Err(SourceError::NotAFile { path: path.display().to_string(), found });
+        }
+        let file = fs::File::open(path).map_err(failed("open"))?;
+        let metadata = file.metadata().map_err(failed("open"))?;
+        let mut tail = Tail {
+            file,
+            identity: (metadata.dev(), metadata.ino()),
+            head: Vec::new(),
+            offset: 0,
+            buffer: vec![0; READ_BYTES],
+        };
+        tail.go_to(offset).map_err(failed("read"))?;
+        Ok(tail)
+    }
+
+    /// Reads on from `offset`.
+    fn go_to(&mut self, offset: u64) -> std::io::Result<()> {
+        let length = usize::try_from(offset).unwrap_or(usize::MAX).min(HEAD_BYTES_MAX);
+        self.head = self.read_head(length)?;
+        self.file.seek(SeekFrom::Start(offset))?;
+        self.offset = offset;
+        Ok(())
+    }
+
+    /// The first `length` bytes, or fewer if the file is shorter.
+    fn read_head(&self, length: usize) -> std::io::Result<Vec<u8>> {
+        let mut head = vec![0; length];
+        let mut filled = 0;
+        while let Some(room) = head.get_mut(filled..).filter(|room| !room.is_empty()) {
+            match self.file.read_at(room, filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        head.truncate(filled);
+        Ok(head)
+    }
+
+    /// Fills the buffer; zero at the end of the file.
+    fn read(&mut self) -> std::io::Result<usize> {
+        let count = loop {
+            match self.file.read(&mut self.buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
+        let missing = HEAD_BYTES_MAX.saturating_sub(self.head.len()).min(count);
+        self.head.extend_from_slice(self.buffer.get(..missing).unwrap_or_default());
+        self.offset += count as u64;
+        Ok(count)
+    }
+
+    /// What became of the file, after [`Tail::read`] found its end.
+    fn look(&self, path: &Path) -> std::io::Result<Look> {
+        let length = self.file.metadata()?.len();
+        if length != self.offset {
+            return Ok(match self.read_head(self.head.len())? == self.head {
+                false => Look::Rewritten,
+                true if length < self.offset => Look::Shorter,
+                true => Look::Grown,
+            });
+        }
+        match fs::metadata(path) {
+            Ok(metadata) if (metadata.dev(), metadata.ino()) == self.identity => Ok(Look::Same),
+            Ok(metadata) => Ok(Look::Moved { new_bytes: metadata.len() }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Look::Moved { new_bytes: 0 }),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn position(&self, offset: u64) -> Position {
+        Position::File {
+            inode: self.identity.1,
+            head_crc: crc32c::crc32c(&self.head),
+            head_len: u16::try_from(self.head.len()).unwrap_or(u16::MAX),
+            offset,
+        }
+    }
+}
+
+/// What stands there instead of a regular file.
+fn not_a_file(metadata: &Metadata) -> Option<&'static str> {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        None
+    } else if kind.is_dir() {
+        Some("a directory")
+    } else if kind.is_fifo() {
+        Some("a pipe")
+    } else if kind.is_socket() {
+        Some("a socket")
+    } else {
+        Some("a device")
+    }
+}
+
+/// The file at `path`, if it is the one of `position`, still long enough or not.
+fn open_if_same(path: &Path, position: Position) -> Result<Option<Tail>, SourceError> {
+    let Position::File { inode, head_crc, head_len, offset } = position;
+    let mut tail = Tail::open(path, 0)?;
+    let failed = || SourceError::io("read", path.display());
+    let head = tail.read_head(usize::from(head_len)).map_err(failed())?;
+    if tail.identity.1 != inode || head.len() != usize::from(head_len) || crc32c::crc32c(&head) != head_crc {
+        return Ok(None);
+    }
+    let length = tail.file.metadata().map_err(failed())?.len();
+    tail.go_to(offset.min(length)).map_err(failed())?;
+    Ok(Some(tail))
+}
+
+/// The file of `position` under another name beside `path`.
+fn find_renamed(path: &Path, position: Position) -> Option<Tail> {
+    let Position::File { inode, .. } = position;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = fs::read_dir(dir).ok()?;
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.ino() == inode)
+        .find_map(|entry| open_if_same(&entry.path(), position).ok().flatten())
+}
+
+/// A file with its framing state, and where its runs go.
+struct Reading<'a> {
+    out: &'a Output,
+    peer: Arc<str>,
+    path: &'a Path,
+    framing: &'a FramingConfig,
+    framer: Box<dyn Framer>,
+    /// Absent only while a thread reads.
+    tail: Option<Tail>,
+    /// Offset in bytes of the first byte that belongs to no message yet.
+    taken: u64,
+}
+
+impl<'a> Reading<'a> {
+    fn new(out: &'a Output, path: &'a Path, framing: &'a FramingConfig, tail: Tail) -> Reading<'a> {
+        let taken = tail.offset;
+        let framer = framing.framer(taken == 0);
+        Reading { out, peer: path.to_string_lossy().into(), path, framing, framer, tail: Some(tail), taken }
+    }
+
+    /// Runs `work` on a thread that may block.
+    async fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Tail) -> T + Send + 'static) -> Option<T> {
+        let mut tail = self.tail.take()?;
+        let (tail, result) = smol::unblock(move || {
+            let result = work(&mut tail);
+            (tail, result)
+        })
+        .await;
+        self.tail = Some(tail);
+        Some(result)
+    }
+
+    async fn connect(&self) -> Result<(), Closed> {
+        self.control(RecordKind::Connect, &[]).await
+    }
+
+    /// Sends a record that carries the position.
+    async fn control(&self, kind: RecordKind, payload: &[u8]) -> Result<(), Closed> {
+        let mut run = self.out.run(kind, self.out.now(), Some(&self.peer));
+        run.position = self.tail.as_ref().map(|tail| tail.position(self.taken));
+        run.push(payload);
+        self.out.send(run).await
+    }
+
+    /// Reads up to the present end of the file. Tells whether anything came.
+    async fn read_to_end(&mut self) -> Result<bool, SourceError> {
+        let mut any = false;
+        loop {
+            let count = self.blocking(Tail::read).await.transpose();
+            let count = count.map_err(SourceError::io("read", self.path.display()))?.unwrap_or(0);
+            if count == 0 {
+                return Ok(any);
+            }
+            any = true;
+            let mut framed = self.framed();
+            if let Some(bytes) = self.tail.as_ref().and_then(|tail| tail.buffer.get(..count)) {
+                self.framer.push(bytes, &mut framed);
+            }
+            self.send(framed).await?;
+        }
+    }
+
+    fn framed(&self) -> Framed {
+        self.out.framed(self.out.now(), Some(&self.peer), self.taken)
+    }
+
+    async fn send(&mut self, framed: Framed) -> Result<(), Closed> {
+        self.taken = framed.taken();
+        for (mut run, end) in framed.into_runs() {
+            run.position = self.tail.as_ref().map(|tail| tail.position(end));
+            self.out.send(run).await?;
+        }
+        Ok(())
+    }
+
+    /// What is there of a message counts.
+    async fn finish(&mut self) -> Result<(), Closed> {
+        let mut framed = self.framed();
+        self.framer.finish(&mut framed);
+        self.send(framed).await
+    }
+
+    /// What is there of a message is bad.
+    async fn break_off(&mut self, why: &str) -> Result<(), Closed> {
+        let mut framed = self.framed();
+        self.framer.break_off(why, &mut framed);
+        self.send(framed).await
+    }
+
+    /// The file ended for good.
+    async fn end(&mut self) -> Result<(), Closed> {
+        self.finish().await?;
+        self.control(RecordKind::Disconnect, &[]).await
+    }
+
+    /// Goes on at `offset` of the same file, after what was there became something else.
+    async fn go_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        let gone = self.blocking(move |tail| tail.go_to(offset)).await.unwrap_or(Ok(()));
+        gone.map_err(SourceError::io("read", self.path.display()))?;
+        self.taken = offset;
+        self.framer = self.framing.framer(offset == 0);
+        Ok(())
+    }
+
+    async fn gap(&self, reason: String) -> Result<(), Closed> {
+        tracing::warn!(source = self.out.name(), path = %self.path.display(), reason, "Input may be lost.");
+        self.control(RecordKind::Gap, &encode(&Gap { reason, messages: None, bytes: None })).await
+    }
+}
+
+async fn read_once(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
+    let path = PathBuf::from(&config.path);
+    let place = path.clone();
+    let tail = smol::unblock(move || match position {
+        None => Tail::open(&place, 0),
+        Some(position) => {
+            let Position::File { offset, .. } = position;
+            match open_if_same(&place, position)? {
+                Some(tail) if tail.offset == offset => Ok(tail),
+                _ => Err(SourceError::Replaced { path: place.display().to_string(), offset }),
+            }
+        }
+    })
+    .await?;
+    let mut reading = Reading::new(out, &path, &config.framing, tail);
+    if position.is_none() {
+        reading.connect().await?;
+    }
+    reading.read_to_end().await?;
+    reading.end().await?;
+    Ok(End::EndOfInput)
+}
+
+async fn follow(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
+    let path = PathBuf::from(&config.path);
+    let mut reading = match position {
+        None => begin(out, &path, &config.framing, None).await?,
+        Some(position) => go_on(out, &path, &config.framing, position).await?,
+    };
+    let mut last_data = Instant::now();
+    let mut looks_moved = 0;
+    let mut failed = Warnings::new();
+    loop {
+        if reading.read_to_end().await? {
+            last_data = Instant::now();
+            looks_moved = 0;
+        }
+        let idle_flush = config.framing.idle_flush.filter(|_| reading.framer.is_partial());
+        if idle_flush.is_some_and(|pause| last_data.elapsed() >= pause) {
+            reading.finish().await?;
+        }
+        let place = path.clone();
+        let look = reading.blocking(move |tail| tail.look(&place)).await.unwrap_or(Ok(Look::Same));
+        match look {
+            Ok(Look::Grown) => continue,
+            Ok(Look::Same) => looks_moved = 0,
+            Ok(Look::Moved { new_bytes: 0 }) => {}
+            Ok(Look::Moved { .. }) if looks_moved < LOOKS_BEFORE_LEAVING => looks_moved += 1,
+            Ok(Look::Moved { .. }) => {
+                reading.end().await?;
+                reading = begin(out, &path, &config.framing, None).await?;
+                looks_moved = 0;
+                continue;
+            }
+            Ok(Look::Shorter) => {
+                reading.break_off("the file was cut").await?;
+                became_shorter(&mut reading).await?;
+                continue;
+            }
+            Ok(Look::Rewritten) => {
+                let offset = reading.tail.as_ref().map_or(0, |tail| tail.offset);
+                reading.break_off("the file was rewritten").await?;
+                reading.control(RecordKind::Disconnect, &[]).await?;
+                reading.go_to(0).await?;
+                let reason = format!(
+                    "the file was cut or rewritten after it was read up to byte {offset}; \
+                     what was written in the last moment before is lost"
+                );
+                reading.gap(reason).await?;
+                reading.connect().await?;
+                continue;
+            }
+            Err(error) => {
+                if let Some(suppressed) = failed.count(out) {
+                    let (name, path) = (out.name(), path.display());
+                    tracing::warn!(source = name, suppressed, %path, %error, "The file cannot be looked at.");
+                }
+            }
+        }
+        let pause = config.framing.idle_flush.filter(|_| reading.framer.is_partial()).unwrap_or(LOOK_INTERVAL);
+        smol::Timer::after(pause.min(LOOK_INTERVAL)).await;
+    }
+}
+
+/// Goes on at the end of a file that lost some of what was read.
+async fn became_shorter(reading: &mut Reading<'_>) -> Result<(), SourceError> {
+    let before = reading.tail.as_ref().map_or(0, |tail| tail.offset);
+    let length = reading.blocking(|tail| tail.file.metadata().map(|metadata| metadata.len())).await;
+    let length = length.unwrap_or(Ok(0)).map_err(SourceError::io("read", reading.path.display()))?;
+    reading.go_to(length).await?;
+    let reason = format!("the file was cut from {before} to {length} bytes; reading goes on at its end");
+    Ok(reading.gap(reason).await?)
+}
+
+/// Opens the file at its start, as soon as it is there. `gap`: why something before it is lost.
+async fn begin<'a>(
+    out: &'a Output,
+    path: &'a Path,
+    framing: &'a FramingConfig,
+    gap: Option<String>,
+) -> Result<Reading<'a>, SourceError> {
+    let mut missing = Warnings::new();
+    loop {
+        let place = path.to_owned();
+        match smol::unblock(move || Tail::open(&place, 0)).await {
+            Ok(tail) => {
+                let reading = Reading::new(out, path, framing, tail);
+                if let Some(reason) = gap {
+                    reading.gap(reason).await?;
+                }
+                reading.connect().await?;
+                return Ok(reading);
+            }
+            Err(error @ SourceError::Io { .. }) => {
+                if let Some(suppressed) = missing.count(out) {
+                    tracing::warn!(source = out.name(), suppressed, %error, "The source waits for its file.");
+                }
+                smol::Timer::after(LOOK_INTERVAL).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Goes on behind `position`, in the file of that name, or first in the one that had it.
+async fn go_on<'a>(
+    out: &'a Output,
+    path: &'a Path,
+    framing: &'a FramingConfig,
+    position: Position,
+) -> Result<Reading<'a>, SourceError> {
+    let Position::File { inode, offset, .. } = position;
+    let place = path.to_owned();
+    let found = smol::unblock(move || {
+        let same = open_if_same(&place, position).ok().flatten();
+        same.or_else(|| find_renamed(&place, position))
+    })
+    .await;
+    let Some(tail) = found else {
+        let reason = format!(
+            "the file that was read up to byte {offset} (inode {inode}) is gone or was rewritten; \
+             what it held behind that is lost"
+        );
+        return begin(out, path, framing, Some(reason)).await;
+    };
+    let length = tail.offset;
+    let reading = Reading::new(out, path, framing, tail);
+    if length < offset {
+        reading.gap(format!("the file was cut from {offset} to {length} bytes; reading goes on at its end")).await?;
+    }
+    Ok(reading)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::super::testing::*;
+    use super::*;
+    use crate::event::Run;
+
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("in.log");
+        (dir, path)
+    }
+
+    fn text(path: &Path, follow: bool) -> String {
+        format!("type = \"file\"\npath = \"{}\"\nfollow = {follow}", path.display())
+    }
+
+    fn append(path: &Path, text: &str) {
+        fs::OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    fn offset_of(position: Option<Position>) -> u64 {
+        let Some(Position::File { offset, .. }) = position else { panic!("no position") };
+        offset
+    }
+
+    fn gap_reason(seen: &Seen) -> &str {
+        let Seen::Gap(gap) = seen else { panic!("{seen:?}") };
+        &gap.reason
+    }
+
+    #[test]
+    fn a_bounded_file_is_read_to_its_end() {
+        let (_dir, path) = place();
+        fs::write(&path, "\u{feff}one\r\ntwo\nlast").unwrap();
+        let mut source = Harness::start(&text(&path, false));
+        assert_eq!(source.finish().unwrap(), End::EndOfInput);
+        let expected = [Seen::Connect, message("one"), message("two"), message("last"), Seen::Disconnect];
+        assert_eq!(source.seen(), expected);
+        assert!(source.runs.iter().all(|run| run.peer.as_deref() == path.to_str()));
+        assert_eq!(offset_of(source.position()), 15);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said() {
+        let (dir, path) = place();
+        let error = Harness::start(&text(&path, false)).finish().expect_err("missing").to_string();
+        assert!(error.starts_with(&format!("cannot open {}: No such file", path.display())), "{error}");
+        for follow in [false, true] {
+            let error = Harness::start(&text(dir.path(), follow)).finish().expect_err("directory").to_string();
+            assert!(error.ends_with("it is a directory, not a regular file"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_bounded_file_that_was_replaced_is_an_error() {
+        let (dir, path) = place();
+        fs::write(&path, "one\ntwo\n").unwrap();
+        let mut source = Harness::start(&text(&path, false));
+        source.finish().unwrap();
+        let position = source.position();
+        fs::write(&path, "ONE\ntwo\nthree\n").unwrap();
+        let error = Harness::resume(&text(&path, false), position).finish().expect_err("rewritten").to_string();
+        assert!(error.contains("was replaced or cut since it was read up to byte 8"), "{error}");
+        fs::write(&path, "one\n").unwrap();
+        Harness::resume(&text(&path, false), position).finish().expect_err("cut");
+        let other = dir.path().join("other");
+        fs::write(&other, "one\ntwo\n").unwrap();
+        fs::rename(&other, &path).unwrap();
+        Harness::resume(&text(&path, false), position).finish().expect_err("another inode");
+    }
+
+    /// Kills a run behind each of its records in turn: together they are what one run gives.
+    fn resumes_anywhere(content: &[u8], more: &str) -> Result<(), TestCaseError> {
+        let (_dir, path) = place();
+        fs::write(&path, content).unwrap();
+        let text = format!("{}\n{more}", text(&path, false));
+        let mut whole = Harness::start(&text);
+        whole.finish().unwrap();
+        for kept in 1..whole.runs.len() {
+            let before: Vec<Run> = whole.runs[..kept].to_vec();
+            let position = before.last().unwrap().position;
+            prop_assert!(position.is_some());
+            let mut after = Harness::resume(&text, position);
+            after.finish().unwrap();
+            let mut seen: Vec<Seen> = before.iter().flat_map(seen).collect();
+            seen.extend(after.seen());
+            prop_assert_eq!(seen, whole.seen());
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        #[test]
+        fn reading_goes_on_exactly_behind_every_position(
+            lines in prop::collection::vec("[a-c]{0,300}(\r\n|\n)", 0..400),
+            last in "[a-c]{0,20}",
+        ) {
+            let content = lines.concat() + &last;
+            // Overlong lines alternate with good ones, so that there are many runs.
+            resumes_anywhere(content.as_bytes(), "max_length = \"150B\"")?;
+        }
+    }
+
+    #[test]
+    fn reading_goes_on_in_a_large_file_with_messages_longer_than_a_read() {
+        let mut content = Vec::new();
+        for i in 0..8u8 {
+            content.extend(std::iter::repeat_n(b'a' + i, 200_000));
+            content.push(b'\n');
+        }
+        resumes_anywhere(&content, "").unwrap();
+    }
+
+    #[test]
+    fn following_waits_for_the_file_and_for_more() {
+        let (_dir, path) = place();
+        let mut source = Harness::start(&text(&path, true));
+        eventually(|| source.count(|c| &c.warnings) > 0);
+        append(&path, "one\ntw");
+        source.until(|s| s.seen().contains(&message("one")));
+        append(&path, "o\n");
+        assert_eq!(source.until_seen(3), [Seen::Connect, message("one"), message("two")]);
+        assert_eq!(offset_of(source.position()), 8);
+    }
+
+    #[test]
+    fn following_goes_through_renaming() {
+        let (dir, path) = place();
+        append(&path, "one\n");
+        let mut source = Harness::start(&text(&path, true));
+        source.until(|s| s.seen().contains(&message("one")));
+        let rotated = dir.path().join("in.log.1");
+        fs::rename(&path, &rotated).unwrap();
+        // Writers go on with the old file until they reopen it.
+        append(&rotated, "two\n");
+        append(&path, "");
+        source.until(|s| s.seen().contains(&message("two")));
+        append(&rotated, "three, no end");
+        append(&path, "new one\n");
+        source.until(|s| s.seen().contains(&message("new one")));
+        let expected = [
+            Seen::Connect,
+            message("one"),
+            message("two"),
+            message("three, no end"),
+            Seen::Disconnect,
+            Seen::Connect,
+            message("new one"),
+        ];
+        assert_eq!(source.seen(), expected);
+        assert_eq!(offset_of(source.position()), 8);
+    }
+
+    #[test]
+    fn following_goes_through_copytruncate() {
+        let (_dir, path) = place();
+        append(&path, "old one\nold two\npart");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(3);
+        eventually(|| {
+            source.pump();
+            true
+        });
+        // In one go, so that the file may also be longer than before when it is looked at.
+        fs::write(&path, "new one, longer than all that the file had before\n").unwrap();
+        source.until(|s| s.seen().len() >= 8);
+        let seen = source.seen();
+        assert_eq!(seen[..3], [Seen::Connect, message("old one"), message("old two")]);
+        assert_eq!(seen[3], Seen::Bad("the file was rewritten after 4 bytes of a message".to_owned()));
+        assert_eq!(seen[4], Seen::Disconnect);
+        assert!(gap_reason(&seen[5]).contains("after it was read up to byte 20"), "{seen:?}");
+        assert_eq!(seen[6..], [Seen::Connect, message("new one, longer than all that the file had before")]);
+        fs::write(&path, "").unwrap();
+        append(&path, "again\n");
+        source.until(|s| s.seen().contains(&message("again")));
+    }
+
+    #[test]
+    fn a_followed_file_goes_on_after_a_stop() {
+        let (_dir, path) = place();
+        append(&path, "one\ntwo\npart");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(3);
+        source.stop();
+        append(&path, "ial\nthree\n");
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        assert_eq!(source.until_seen(2), messages(&["partial", "three"]));
+    }
+
+    #[test]
+    fn a_file_that_was_renamed_during_a_stop_is_finished_first() {
+        let (dir, path) = place();
+        append(&path, "one\n");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(2);
+        source.stop();
+        append(&path, "two\n");
+        fs::rename(&path, dir.path().join("in.log-20260101")).unwrap();
+        append(&path, "new\n");
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        let expected = [message("two"), Seen::Disconnect, Seen::Connect, message("new")];
+        assert_eq!(source.until_seen(4), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_after_a_stop_leaves_a_gap() {
+        let (dir, path) = place();
+        append(&path, "one\n");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(2);
+        source.stop();
+        // The old inode must not be used again at once.
+        let other = dir.path().join("elsewhere");
+        fs::write(&other, "new\n").unwrap();
+        fs::rename(&other, &path).unwrap();
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        let seen = source.until_seen(3);
+        assert!(gap_reason(&seen[0]).contains("read up to byte 4"), "{seen:?}");
+        assert_eq!(seen[1..], [Seen::Connect, message("new")]);
+    }
+
+    #[test]
+    fn a_file_that_lost_its_tail_goes_on_at_its_end() {
+        let (_dir, path) = place();
+        let head = "x".repeat(1500);
+        append(&path, &format!("{head}\nlost\n"));
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(3);
+        let cut = || fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(1501).unwrap();
+        cut();
+        source.until_seen(4);
+        append(&path, "next\n");
+        let seen = source.until_seen(5);
+        assert!(gap_reason(&seen[3]).contains("from 1506 to 1501 bytes"), "{seen:?}");
+        assert_eq!(seen[4], message("next"));
+        source.stop();
+        cut();
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        source.until_seen(1);
+        append(&path, "last\n");
+        let seen = source.until_seen(2);
+        assert!(gap_reason(&seen[0]).contains("from 1506 to 1501 bytes"), "{seen:?}");
+        assert_eq!(seen[1], message("last"));
+    }
+
+    #[test]
+    fn idle_flush_ends_a_line_of_a_followed_file() {
+        let (_dir, path) = place();
+        append(&path, "no end");
+        let mut source = Harness::start(&format!("{}\nidle_flush = \"10ms\"", text(&path, true)));
+        assert_eq!(source.until_seen(2), [Seen::Connect, message("no end")]);
+        assert_eq!(offset_of(source.position()), 6);
+    }
+}
