@@ -121,7 +121,7 @@ impl Row {
     #[inline]
     pub fn complete(&mut self, rows: usize) {
         for column in &mut self.columns {
-            if column.len() < rows {
+            if column.rows() < rows {
                 column.push_null();
             }
         }
@@ -178,7 +178,7 @@ impl Bytes {
 impl List {
     /// Closes an array: all items since the last one belong to it.
     fn close(&mut self) -> Result<(), Refusal> {
-        let end = i32::try_from(self.item.len()).map_err(|_| Refusal::TooLarge)?;
+        let end = i32::try_from(self.item.rows()).map_err(|_| Refusal::TooLarge)?;
         self.ends.push(end);
         Ok(())
     }
@@ -222,7 +222,7 @@ impl Column {
 
     /// Number of values. A value that is being pushed counts when it is complete.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.nulls.len()
     }
 
@@ -400,7 +400,11 @@ impl Column {
     }
 }
 
-fn primitive<T: ArrowPrimitiveType>(values: &mut Vec<T::Native>, nulls: Option<NullBuffer>, of: &ArrowType) -> ArrayRef {
+fn primitive<T: ArrowPrimitiveType>(
+    values: &mut Vec<T::Native>,
+    nulls: Option<NullBuffer>,
+    of: &ArrowType,
+) -> ArrayRef {
     let values = ScalarBuffer::from(std::mem::take(values));
     Arc::new(PrimitiveArray::<T>::new(values, nulls).with_data_type(of.clone()))
 }

@@ -10,8 +10,8 @@
 //!   it is not quoted.
 //! - `separator` and `quote` are one ASCII character each. A quote inside quotes is doubled. A line end inside quotes
 //!   cannot be had with a framing that cuts at line ends: the pieces are refused (a quote is not closed).
-//! - An empty field is NULL, but for STRING, where it is the empty string, as in Flink. An unquoted field equal to the
-//!   `null` setting is NULL in any column.
+//! - An empty field is NULL, but for STRING, where it is the empty string, as in Flink, and for BYTES in quotes. An
+//!   unquoted field equal to the `null` setting is NULL in any column.
 //! - Values as in format `json`, where they are in quotes. ARRAY and ROW cannot be had.
 //!
 //! # Out
@@ -227,8 +227,13 @@ fn decode_line(
     for i in 0..found {
         let Some(index) = column(i) else { continue };
         let Some(target) = rows.columns.get_mut(index) else { continue };
-        let (text, null) = splitter.field(i);
-        if null || text.is_empty() && !matches!(target.values, Values::String(_)) {
+        let (text, form) = splitter.field(i);
+        let null = match (form, &target.values) {
+            (Form::Null, _) => true,
+            (_, Values::String(_)) | (Form::Quoted, Values::Bytes(_)) => false,
+            _ => text.is_empty(),
+        };
+        if null {
             target.push_null();
         } else if let Err(refusal) = target.push_text(text) {
             let (name, what) = (rows.names.get(index), refusal.sentence(&target.data_type.to_string()));
@@ -245,17 +250,26 @@ struct Splitter {
     null: Option<String>,
     /// The fields' texts, one behind the other.
     text: Vec<u8>,
-    /// End of each field's text, and whether it is NULL.
-    fields: Vec<(usize, bool)>,
+    /// End of each field's text, and how it stood there.
+    fields: Vec<(usize, Form)>,
+}
+
+/// How a field stood in its line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Plain,
+    Quoted,
+    /// Plain, and the text that means NULL.
+    Null,
 }
 
 impl Splitter {
-    /// Text of a field and whether it is NULL.
-    fn field(&self, index: usize) -> (&str, bool) {
+    /// Text of a field and how it stood there.
+    fn field(&self, index: usize) -> (&str, Form) {
         let start = index.checked_sub(1).and_then(|before| self.fields.get(before)).map_or(0, |(end, _)| *end);
-        let (end, null) = self.fields.get(index).copied().unwrap_or((start, false));
+        let (end, form) = self.fields.get(index).copied().unwrap_or((start, Form::Plain));
         // Field ends are ASCII characters of a UTF-8 line.
-        (std::str::from_utf8(self.text.get(start..end).unwrap_or_default()).unwrap_or_default(), null)
+        (std::str::from_utf8(self.text.get(start..end).unwrap_or_default()).unwrap_or_default(), form)
     }
 
     fn split(&mut self, line: &str) -> Result<(), String> {
@@ -287,8 +301,12 @@ impl Splitter {
                     }
                     let start = self.fields.last().map_or(0, |(end, _)| *end);
                     let text = self.text.get(start..written).unwrap_or_default();
-                    let null = !quoted && self.null.as_ref().is_some_and(|null| null.as_bytes() == text);
-                    self.fields.push((written, null));
+                    let form = match &self.null {
+                        _ if quoted => Form::Quoted,
+                        Some(null) if null.as_bytes() == text => Form::Null,
+                        _ => Form::Plain,
+                    };
+                    self.fields.push((written, form));
                     field = input;
                     if record_end {
                         break;
@@ -386,8 +404,8 @@ impl CsvEncoder {
     fn quote_if_needed(&self, start: usize, out: &mut Vec<u8>) {
         let text = out.get(start..).unwrap_or_default();
         let separator = self.config.separator;
-        if text == self.config.null_text().as_bytes() || text.contains(&separator) || text.contains(&self.config.quote)
-        {
+        let null = self.config.null_text().as_bytes();
+        if text.is_empty() || text == null || text.iter().any(|b| *b == separator || *b == self.config.quote) {
             let text = String::from_utf8_lossy(text).into_owned();
             out.truncate(start);
             self.config.write_text(&text, out);
@@ -512,6 +530,6 @@ mod tests {
         assert_eq!(encode(&mut encoder, &decoded.columns), "1,\"a,\"\"b\",2.0\n,\"\",\n3,é x,1e300\n");
         let odd = CsvConfig { header: true, separator: b'.', quote: b'"', null: Some("3".to_owned()) };
         let mut encoder = CsvEncoder::new(&odd, &fields);
-        assert_eq!(encode(&mut encoder, &decoded.columns), "1.a,\"\"b.\"2.0\"\n");
+        assert_eq!(encode(&mut encoder, &decoded.columns), "1.\"a,\"\"b\".\"2.0\"\n3.\"\".3\n\"3\".é x.1e300\n");
     }
 }

@@ -28,7 +28,7 @@
 //! | nothing, an array, several values in one message | refused |
 //!
 //! A refused message leaves nothing behind. The reason names the column, what was found and the byte (from 1) at which
-//! it starts. Depth: skipped and copied values are scanned without recursion, others recurse as deep as their type.
+//! it starts (for broken syntax: at which it was noticed). Depth: skipped and copied values are scanned without recursion, others recurse as deep as their type.
 //!
 //! # Out
 //!
@@ -89,9 +89,7 @@ fn decode_message(rows: &mut Row, done: usize, message: &str, scratch: &mut Vec<
     }
     let mut context = Context { message, scratch, refused: None, path: Vec::new() };
     let mut json = serde_json::Deserializer::from_str(message);
-    let result = json
-        .deserialize_map(Object { row: rows, done, context: &mut context })
-        .and_then(|()| json.end());
+    let result = json.deserialize_map(Object { row: rows, done, context: &mut context }).and_then(|()| json.end());
     result.map_err(|error| context.reason(&error))
 }
 
@@ -176,7 +174,7 @@ impl<'de> Visitor<'de> for Object<'_, '_, '_> {
                 continue;
             };
             expected = index + 1;
-            if column.len() > done {
+            if column.rows() > done {
                 column.truncate(done);
             }
             if let Err(error) = map.next_value_seed(Cell { column, context }) {
@@ -253,7 +251,7 @@ impl<'de> Visitor<'de> for Cell<'_, '_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         let Cell { column, context } = self;
-        let done = column.len();
+        let done = column.rows();
         let Values::Row(row) = &mut column.values else {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Map, &Cell { column, context }));
         };
@@ -552,7 +550,11 @@ mod tests {
         gives(DataType::Int, "\"-7\"", "-7");
         gives(DataType::BigInt, "9223372036854775807", "9223372036854775807");
         gives(DataType::Decimal(10, 2), "209.595", "209.60");
-        gives(DataType::Decimal(38, 0), "12345678901234567890123456789012345678", "12345678901234567890123456789012345678");
+        gives(
+            DataType::Decimal(38, 0),
+            "12345678901234567890123456789012345678",
+            "12345678901234567890123456789012345678",
+        );
         gives(DataType::IntervalDayTime, "1500", "1500");
         refuses(DataType::Int, "1.7", "column `v`: 1.7 has a fraction, which INT cannot hold (byte 6)");
         refuses(DataType::TinyInt, "128", "column `v`: 128 is out of range for TINYINT (byte 6)");
@@ -618,8 +620,12 @@ mod tests {
         let columns = [field("v", DataType::TimestampLtz(3)), field("other", DataType::TimestampLtz(3))];
         let epoch = Some(EpochColumn { column: 0, unit: EpochUnit::Seconds });
         let mut decoder = FormatConfig::Json.decoder(&columns, epoch);
-        let messages: [&[u8]; 4] =
-            [b"{\"v\":1775091480.1509}", b"{\"v\":\"1775091480\"}", b"{\"v\":\"2026-04-02T00:58:00Z\"}", b"{\"other\":1}"];
+        let messages: [&[u8]; 4] = [
+            b"{\"v\":1775091480.1509}",
+            b"{\"v\":\"1775091480\"}",
+            b"{\"v\":\"2026-04-02T00:58:00Z\"}",
+            b"{\"other\":1}",
+        ];
         let decoded = decode(decoder.as_mut(), &messages);
         assert_eq!(
             rows_as_json(&columns, &decoded.columns),
@@ -659,7 +665,7 @@ mod tests {
         );
         assert_eq!(
             value(numbers, "{}"),
-            Err("column `v`: invalid type: map, expected an array for ARRAY<DOUBLE> (byte 6)".to_owned())
+            Err("column `v`: invalid type: map, expected an array for ARRAY<DOUBLE> (byte 7)".to_owned())
         );
         assert!(value(position, "\"x\"").is_err_and(|reason| reason.starts_with("column `v`: invalid type: string")));
     }

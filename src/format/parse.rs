@@ -275,7 +275,11 @@ pub fn date(text: &str) -> Parsed<i32> {
 /// `00:58`, `00:58:00`, `00:58:00.150`: ms since midnight; finer digits are cut.
 pub fn time(text: &str) -> Parsed<i32> {
     let (micros, rest) = time_of_day(text.trim_ascii().as_bytes())?;
-    if rest.is_empty() { i32::try_from(micros / 1000).map_err(|_| Refusal::OutOfRange) } else { Err(Refusal::Malformed) }
+    if rest.is_empty() {
+        i32::try_from(micros / 1000).map_err(|_| Refusal::OutOfRange)
+    } else {
+        Err(Refusal::Malformed)
+    }
 }
 
 /// Wall-clock µs since 1970 and the zone's offset in µs, where one is given.

@@ -16,11 +16,12 @@ use crate::expr::{DataType, Field};
 pub fn check(columns: &[Field]) -> Result<(), String> {
     match columns {
         [Field { data_type: DataType::String | DataType::Bytes, .. }] => Ok(()),
-        [column] => Err(format!(
-            "format \"raw\" needs a STRING or BYTES column, but `{}` is {}",
-            column.name, column.data_type
-        )),
-        _ => Err(format!("format \"raw\" needs exactly one STRING or BYTES column, but {} are declared", columns.len())),
+        [column] => {
+            Err(format!("format \"raw\" needs a STRING or BYTES column, but `{}` is {}", column.name, column.data_type))
+        }
+        _ => {
+            Err(format!("format \"raw\" needs exactly one STRING or BYTES column, but {} are declared", columns.len()))
+        }
     }
 }
 

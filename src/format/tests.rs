@@ -70,9 +70,9 @@ fn json_value(of: &DataType) -> BoxedStrategy<String> {
         DataType::Decimal(_, _) => {
             (any::<i32>(), 0u32..100_000).prop_map(|(whole, part)| format!("{whole}.{part:05}")).boxed()
         }
-        DataType::String => {
-            prop_oneof![any::<String>(), "[a\",\\\\\n\r\u{0}é-]{0,5}"].prop_map(|v| serde_json::json!(v).to_string()).boxed()
-        }
+        DataType::String => prop_oneof![any::<String>(), "[a\",\\\\\n\r\u{0}é-]{0,5}"]
+            .prop_map(|v| serde_json::json!(v).to_string())
+            .boxed(),
         DataType::Bytes => any::<Vec<u8>>()
             .prop_map(|v| {
                 let mut text = b"\"".to_vec();
@@ -93,9 +93,9 @@ fn json_value(of: &DataType) -> BoxedStrategy<String> {
         DataType::TimestampLtz(_) => (0u32..10_000, 1u32..13, 1u32..29, 0u32..60, 0u32..1_000_000)
             .prop_map(|(y, m, d, s, f)| format!("\"{y:04}-{m:02}-{d:02}T23:59:{s:02}.{f:06}Z\""))
             .boxed(),
-        DataType::Array(item) => proptest::collection::vec(json_value(item), 0..4)
-            .prop_map(|items| format!("[{}]", items.join(",")))
-            .boxed(),
+        DataType::Array(item) => {
+            proptest::collection::vec(json_value(item), 0..4).prop_map(|items| format!("[{}]", items.join(","))).boxed()
+        }
         DataType::Row(fields) => json_object(fields),
         DataType::Null | DataType::IntervalDayTime | DataType::IntervalYearMonth => Just("null".to_owned()).boxed(),
     };
@@ -236,7 +236,11 @@ fn encoders_print_extreme_values() {
             Arc::new(arrow_array::Date32Array::from(vec![i32::MIN, i32::MAX])),
             r#""-5877641-06-23" "+5881580-07-11""#,
         ),
-        (DataType::Time, Arc::new(arrow_array::Time32MillisecondArray::from(vec![-1, i32::MIN])), r#""23:59:59.999" "03:28:36.352""#),
+        (
+            DataType::Time,
+            Arc::new(arrow_array::Time32MillisecondArray::from(vec![-1, i32::MIN])),
+            r#""23:59:59.999" "03:28:36.352""#,
+        ),
         // A column that is not of the declared type prints as NULL rather than ending the program.
         (DataType::Int, Arc::new(arrow_array::StringArray::from(vec!["x"])), "null"),
     ];
