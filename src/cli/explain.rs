@@ -18,7 +18,7 @@ pub fn explain(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
 fn text(config: &Config) -> String {
     let mut text = String::new();
     for source in &config.sources {
-        text += &format!("source {}: {}, {}\n", source.name, source.connector, source.format);
+        text += &format!("source {}: {}, {}\n", source.name, source.connector, source.format.name());
         text += &source_time(source);
     }
     for query in &config.queries {

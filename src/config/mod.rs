@@ -244,12 +244,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
     })
 }
 
-fn take_name(
-    section: &Section<'_>,
-    name: &Text,
-    kind: &'static str,
-    names: &mut BTreeMap<String, &'static str>,
-) {
+fn take_name(section: &Section<'_>, name: &Text, kind: &'static str, names: &mut BTreeMap<String, &'static str>) {
     let mut chars = name.value.chars();
     let starts = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
     if !starts || !chars.all(|c| c.is_ascii_alphanumeric() || c == '_') {
@@ -322,8 +317,7 @@ fn read_checkpoint(root: &mut Section<'_>) -> CheckpointPolicy {
 }
 
 fn read_log(root: &mut Section<'_>) -> LogPolicy {
-    let mut policy =
-        LogPolicy { max_size_bytes: 1 << 30, segment_bytes: 16 << 20, compression: Compression::Lz4 };
+    let mut policy = LogPolicy { max_size_bytes: 1 << 30, segment_bytes: 16 << 20, compression: Compression::Lz4 };
     let Some(mut section) = root.section("log") else { return policy };
     policy.max_size_bytes = section.size("max_size").unwrap_or(policy.max_size_bytes);
     if policy.max_size_bytes < 1 << 20 {

@@ -93,18 +93,9 @@ pub(super) fn read_columns(section: &mut Section<'_>) -> Option<Vec<Field>> {
     Some(fields)
 }
 
-pub(super) fn read_time(
-    section: &mut Section<'_>,
-    columns: &[Field],
-    connector: &SourceConfig,
-) -> Option<SourceTime> {
-    let mut time = SourceTime {
-        column: None,
-        epoch: None,
-        max_out_of_orderness_ms: 1,
-        idle: None,
-        max_future_ms: None,
-    };
+pub(super) fn read_time(section: &mut Section<'_>, columns: &[Field], connector: &SourceConfig) -> Option<SourceTime> {
+    let mut time =
+        SourceTime { column: None, epoch: None, max_out_of_orderness_ms: 1, idle: None, max_future_ms: None };
     let Some(mut section) = section.section("time") else { return Some(time) };
     let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
     let column = section.required("column", "column = \"ts\"");
@@ -180,7 +171,9 @@ pub(super) fn plan_queries(
         });
         let Some(name) = ready.map(|(name, _)| name.clone()) else {
             report_cycle(root, &by_name, &reads, &done);
-            planned.extend(by_name.keys().filter(|name| !done.contains(name)).map(|n| (n.clone(), None)).collect::<Vec<_>>());
+            planned.extend(
+                by_name.keys().filter(|name| !done.contains(name)).map(|n| (n.clone(), None)).collect::<Vec<_>>(),
+            );
             break;
         };
         let Some((_, sql)) = by_name.get(&name) else { break };
@@ -218,7 +211,8 @@ fn report_cycle(
     let mut path: Vec<&String> = Vec::new();
     while !path.contains(&name) {
         path.push(name);
-        let next = reads.get(name).and_then(|reads| reads.iter().find(|r| by_name.contains_key(*r) && !done.contains(r)));
+        let next =
+            reads.get(name).and_then(|reads| reads.iter().find(|r| by_name.contains_key(*r) && !done.contains(r)));
         match next {
             Some(next) => name = next,
             None => return,
@@ -310,8 +304,7 @@ pub(super) fn refuse_shared_outputs(root: &Section<'_>, sinks: &[Sink]) {
     for sink in sinks {
         for path in sink.connector.paths() {
             if let Some(other) = taken.insert(path.clone(), &sink.name) {
-                let message =
-                    format!("the sinks `{other}` and `{}` both write {}", sink.name, path.display());
+                let message = format!("the sinks `{other}` and `{}` both write {}", sink.name, path.display());
                 root.problem(root.span_of("sink"), message, Some("give each its own path".into()));
             }
         }

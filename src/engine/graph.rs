@@ -60,8 +60,11 @@ pub fn build(
     reader: &Arc<dyn StateReader>,
     render: &RowText,
 ) -> Graph {
-    let sources: Vec<SourceNode> =
-        config.sources.iter().map(|source| SourceNode::new(source, system_columns_read(config, &source.name))).collect();
+    let sources: Vec<SourceNode> = config
+        .sources
+        .iter()
+        .map(|source| SourceNode::new(source, system_columns_read(config, &source.name)))
+        .collect();
     let relations = config.sources.iter().enumerate().map(|(id, source)| (source.name.clone(), id)).collect();
     let mut builder = Builder {
         context,
@@ -135,7 +138,15 @@ impl Builder<'_> {
         };
         let empty = empty_columns(&plan.schema);
         let query = self.query;
-        self.graph.operators.push(OperatorNode { name, fingerprint, query, inputs, operator, fields: plan.schema.fields.clone(), empty });
+        self.graph.operators.push(OperatorNode {
+            name,
+            fingerprint,
+            query,
+            inputs,
+            operator,
+            fields: plan.schema.fields.clone(),
+            empty,
+        });
         self.graph.sources.len() + self.graph.operators.len() - 1
     }
 }

@@ -66,8 +66,10 @@ pub struct Store {
 /// The state is another's, is in use, is corrupt, or does not fit the configuration; the disk failed.
 pub fn open(config: &Config) -> Result<Start, EngineError> {
     let state = &config.pipeline.state;
-    fs::create_dir_all(state)
-        .map_err(|source| EngineError::Io { action: format!("create the state directory {}", state.display()), source })?;
+    fs::create_dir_all(state).map_err(|source| EngineError::Io {
+        action: format!("create the state directory {}", state.display()),
+        source,
+    })?;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let lock = StateLock::acquire(disk.as_ref(), state)?;
     let clock = wait_for_clock(config.wait_for_sync);
@@ -160,7 +162,8 @@ fn open_store(checkpoint_dir: &Path, log_dir: &Path) -> Result<(Store, Option<Ch
     let snapshot = Arc::new(checkpoints.snapshot()?);
     let meta = snapshot.meta()?;
     if meta.is_none() && has_log {
-        let reason = format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display());
+        let reason =
+            format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display());
         return Err(EngineError::Saved { what: "the state".into(), reason });
     }
     Ok((Store { checkpoints, snapshot }, meta))
@@ -291,7 +294,8 @@ fn open_sinks(config: &Config, meta: &CheckpointMeta) -> Result<Vec<OpenSink>, E
         .sinks
         .iter()
         .map(|sink| {
-            let progress = meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
+            let progress =
+                meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
             let opened = sink.connector.open(&sink.fields, progress);
             let sink_name = sink.name.clone();
             let sink = opened.map_err(|source| EngineError::Sink { sink: sink_name.clone(), source })?;
@@ -336,8 +340,9 @@ fn change_config(
     writer: &LogWriter,
     log_dir: &Path,
 ) -> Result<CheckpointMeta, EngineError> {
-    let old = config::parse("the configuration kept in the checkpoint", &meta.config)
-        .map_err(|problems| EngineError::Saved { what: "the old configuration".into(), reason: problems.to_string() })?;
+    let old = config::parse("the configuration kept in the checkpoint", &meta.config).map_err(|problems| {
+        EngineError::Saved { what: "the old configuration".into(), reason: problems.to_string() }
+    })?;
     refuse_changed_state(config, &meta, store)?;
     let mut meta = meta;
     if writer.last_lsn() > meta.cut {
@@ -410,7 +415,8 @@ fn refuse_new_input(config: &Config, engine: &Engine) -> Result<(), EngineError>
 }
 
 fn log_start(writer: &mut LogWriter, clock: &LogClock) -> Result<(), EngineError> {
-    let payload = postcard::to_stdvec(&StartRecord { version: env!("CARGO_PKG_VERSION").to_owned() }).unwrap_or_default();
+    let payload =
+        postcard::to_stdvec(&StartRecord { version: env!("CARGO_PKG_VERSION").to_owned() }).unwrap_or_default();
     writer.append(vec![Run::one(SourceId::PIPELINE, RecordKind::Start, clock.now(), &payload)])?;
     Ok(())
 }

@@ -33,7 +33,7 @@ use crate::control::notify;
 use crate::disk::LogClock;
 use crate::event::{RecordKind, Run, SourceId};
 use crate::source::queue::Queue;
-use crate::source::{Arrival, ArrivalClock, Output, Resume};
+use crate::source::{Arrival, ArrivalClock, Output, Resume, SourceError};
 
 /// Pauses between attempts to start a failed source.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
@@ -224,14 +224,8 @@ impl Sources<'_> {
         let stamp: ArrivalClock =
             Arc::new(move || Arrival { time: clock.now(), unsynchronised: !clock.synchronised() });
         let run_bytes_max = self.config.run_bytes_max();
-        let output = Output::new(
-            *id,
-            source.name.as_str().into(),
-            Arc::clone(self.queue),
-            stamp,
-            Arc::default(),
-            run_bytes_max,
-        );
+        let output =
+            Output::new(*id, source.name.as_str().into(), Arc::clone(self.queue), stamp, Arc::default(), run_bytes_max);
         let mut pause = RETRY_FIRST;
         let mut resume = resume;
         loop {
@@ -244,10 +238,12 @@ impl Sources<'_> {
                 }
                 Err(error) => error,
             };
-            if matches!(error, crate::source::SourceError::Closed(_)) {
+            if matches!(error, SourceError::Closed(_)) {
                 return;
             }
-            if self.config.pipeline.on_source_error == OnSourceError::Fail {
+            // A file that was replaced stays replaced: trying again would only hide it.
+            let hopeless = matches!(error, SourceError::Replaced { .. });
+            if hopeless || self.config.pipeline.on_source_error == OnSourceError::Fail {
                 let error = EngineError::Source { source_name: source.name.clone(), reason: error.to_string() };
                 let _ = failed.try_send(error);
                 return;

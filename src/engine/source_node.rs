@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::EngineError;
 use super::watermark::{Rules, SourceClock};
 use crate::config::{OnError, Source};
-use crate::event::{Bad, Lsn, LogTime, Position as SourcePosition, RecordKind, Run};
+use crate::event::{Bad, LogTime, Lsn, Position as SourcePosition, RecordKind, Run};
 use crate::format::{Decoded, Decoder};
 use crate::operator::{Chunk, Mark, Position, event_times, instants};
 
@@ -115,7 +115,9 @@ impl SourceNode {
         self.clock = saved.clock;
         self.counters = saved.counters;
         self.position = position;
-        self.decoder.restore(&saved.decoder).map_err(|reason| EngineError::Saved { what: self.name.to_string(), reason })
+        self.decoder
+            .restore(&saved.decoder)
+            .map_err(|reason| EngineError::Saved { what: self.name.to_string(), reason })
     }
 
     /// A chunk without rows.
@@ -135,8 +137,10 @@ impl SourceNode {
             for (record, length) in records.zip(lengths) {
                 let (one, tail) = rest.split_at((*length as usize).min(rest.len()));
                 rest = tail;
-                let bad = postcard::from_bytes(one)
-                    .unwrap_or_else(|_| Bad { reason: "unreadable record of a refused message".into(), bytes: one.into() });
+                let bad = postcard::from_bytes(one).unwrap_or_else(|_| Bad {
+                    reason: "unreadable record of a refused message".into(),
+                    bytes: one.into(),
+                });
                 self.pending.bad.push(Dead {
                     position: Position::row(first_lsn.0 + record as u64, 0),
                     arrival: run.time,
@@ -366,7 +370,8 @@ impl SourceNode {
         };
         let declared = columns.len();
         columns.push(if arrival {
-            let times = messages.iter().map(|m| pending.times.get(at(m)).map_or(0, |t| t.millis().saturating_mul(1000)));
+            let times =
+                messages.iter().map(|m| pending.times.get(at(m)).map_or(0, |t| t.millis().saturating_mul(1000)));
             Arc::new(instants(times))
         } else {
             unread(declared)

@@ -128,7 +128,8 @@ impl Engine {
         let mut pending = 0;
         let mut first_time = LogTime(i64::MIN);
         for run in &frame.runs {
-            let skip = usize::try_from((self.last_lsn.0 + 1).saturating_sub(lsn.0)).unwrap_or(usize::MAX).min(run.len());
+            let skip =
+                usize::try_from((self.last_lsn.0 + 1).saturating_sub(lsn.0)).unwrap_or(usize::MAX).min(run.len());
             let index = self.by_id.get(&run.source).copied();
             if !matches!(run.kind, RecordKind::Data | RecordKind::Bad) {
                 self.batch(&mut pending)?;
@@ -209,9 +210,7 @@ impl Engine {
             };
             chunks.push(chunk);
         }
-        for ((sides, counters), (_, output)) in
-            sides.iter().zip(&mut self.query_counters).zip(&self.graph.queries)
-        {
+        for ((sides, counters), (_, output)) in sides.iter().zip(&mut self.query_counters).zip(&self.graph.queries) {
             counters.rows += chunks.get(*output).map_or(0, |chunk| chunk.rows() as u64);
             counters.late += sides.late.positions.len() as u64;
             counters.errors += sides.errors.positions.len() as u64;
@@ -234,9 +233,7 @@ impl Engine {
             let columns: Vec<_> =
                 node.columns.iter().filter_map(|column| chunk.columns.get(*column).cloned()).collect();
             node.rows += chunk.rows() as u64;
-            node.sink
-                .write(&columns, time)
-                .map_err(|source| EngineError::Sink { sink: node.name.clone(), source })?;
+            node.sink.write(&columns, time).map_err(|source| EngineError::Sink { sink: node.name.clone(), source })?;
         }
         Ok(())
     }
@@ -271,13 +268,15 @@ impl Engine {
     /// a source on arrival time frees something.
     pub fn next_deadline(&self) -> Option<LogTime> {
         let idle = self.graph.sources.iter().filter_map(|source| source.clock().idle_at(source.rules()));
-        let timers: Vec<EventTime> = self.graph.operators.iter().filter_map(|node| node.operator.next_timer()).collect();
+        let timers: Vec<EventTime> =
+            self.graph.operators.iter().filter_map(|node| node.operator.next_timer()).collect();
         let arrival = self.graph.sources.iter().filter(|s| s.rules().by_arrival && !s.clock().stream.ended);
         let due = arrival.flat_map(|source| {
             let (now, rules) = (source.clock().stream.watermark, source.rules());
-            timers.iter().filter(move |timer| **timer > now && **timer < i64::MAX / 2000).map(|timer| {
-                LogTime(timer.saturating_add(rules.max_out_of_orderness_ms).saturating_mul(1000))
-            })
+            timers
+                .iter()
+                .filter(move |timer| **timer > now && **timer < i64::MAX / 2000)
+                .map(|timer| LogTime(timer.saturating_add(rules.max_out_of_orderness_ms).saturating_mul(1000)))
         });
         idle.chain(due).min()
     }

@@ -324,21 +324,17 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
     match &call.data_type {
         DataType::Boolean => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v != 0)).collect::<BooleanArray>()),
         DataType::TinyInt => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i8)).collect::<Int8Array>()),
-        DataType::SmallInt => {
-            Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i16)).collect::<Int16Array>())
-        }
+        DataType::SmallInt => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i16)).collect::<Int16Array>()),
         DataType::Int => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i32)).collect::<Int32Array>()),
         DataType::BigInt => Arc::new(groups.map(|a| a.and_then(integers)).collect::<Int64Array>()),
         DataType::Date => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i32)).collect::<Date32Array>()),
         DataType::Time => {
             Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i32)).collect::<Time32MillisecondArray>())
         }
-        DataType::Timestamp(_) => {
-            Arc::new(groups.map(|a| a.and_then(integers)).collect::<TimestampMicrosecondArray>())
+        DataType::Timestamp(_) => Arc::new(groups.map(|a| a.and_then(integers)).collect::<TimestampMicrosecondArray>()),
+        DataType::TimestampLtz(_) => {
+            Arc::new(groups.map(|a| a.and_then(integers)).collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
         }
-        DataType::TimestampLtz(_) => Arc::new(
-            groups.map(|a| a.and_then(integers)).collect::<TimestampMicrosecondArray>().with_timezone("UTC"),
-        ),
         DataType::Float => Arc::new(groups.map(|a| a.and_then(doubles).map(|v| v as f32)).collect::<Float32Array>()),
         DataType::Double => Arc::new(groups.map(|a| a.and_then(doubles)).collect::<Float64Array>()),
         DataType::Decimal(precision, scale) => {

@@ -191,14 +191,7 @@ pub struct ErrorRows {
 }
 
 impl LateRows {
-    fn push(
-        &mut self,
-        operator: &Named,
-        position: Position,
-        event_time: EventTime,
-        watermark: EventTime,
-        row: String,
-    ) {
+    fn push(&mut self, operator: &Named, position: Position, event_time: EventTime, watermark: EventTime, row: String) {
         self.positions.push(position);
         self.operators.push(Arc::clone(&operator.name));
         self.event_times.push(event_time.saturating_mul(1000));
@@ -282,12 +275,7 @@ pub trait Operator: Send {
     ///
     /// # Errors
     /// State could not be read.
-    fn process(
-        &mut self,
-        inputs: &[Chunk],
-        context: &EvalContext,
-        sides: &mut Sides,
-    ) -> Result<Chunk, OperatorError>;
+    fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError>;
 
     /// The keyed state, where the operator has any.
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
@@ -335,7 +323,6 @@ pub enum OperatorError {
 /// Milliseconds of each value of a time column; `None` where it is NULL.
 pub fn event_times(column: &ArrayRef) -> impl Iterator<Item = Option<EventTime>> + '_ {
     let typed = column.as_any().downcast_ref::<TimestampMicrosecondArray>();
-    (0..column.len()).map(move |row| {
-        typed.filter(|t| !arrow_array::Array::is_null(t, row)).map(|t| t.value(row).div_euclid(1000))
-    })
+    (0..column.len())
+        .map(move |row| typed.filter(|t| !arrow_array::Array::is_null(t, row)).map(|t| t.value(row).div_euclid(1000)))
 }

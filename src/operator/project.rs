@@ -18,12 +18,7 @@ impl Project {
 }
 
 impl Operator for Project {
-    fn process(
-        &mut self,
-        inputs: &[Chunk],
-        context: &EvalContext,
-        sides: &mut Sides,
-    ) -> Result<Chunk, OperatorError> {
+    fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError> {
         let [input] = inputs else { return Ok(Chunk::default()) };
         let mut errors = RowErrors::default();
         let batch = Batch { columns: &input.columns, rows: input.rows() };

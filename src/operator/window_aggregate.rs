@@ -102,12 +102,7 @@ impl WindowAggregate {
 }
 
 impl Operator for WindowAggregate {
-    fn process(
-        &mut self,
-        inputs: &[Chunk],
-        context: &EvalContext,
-        sides: &mut Sides,
-    ) -> Result<Chunk, OperatorError> {
+    fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError> {
         let [input] = inputs else { return Ok(Chunk::default()) };
         let evaluate = |chunk: &Chunk, errors: &mut RowErrors| {
             let batch = Batch { columns: &chunk.columns, rows: chunk.rows() };
@@ -131,7 +126,8 @@ impl Operator for WindowAggregate {
             &kept
         };
         let (keys, arguments, filters) = evaluated;
-        let opaque: Vec<_> = self.aggregates.iter().zip(&arguments).map(|(call, column)| opaque_rows(call, column)).collect();
+        let opaque: Vec<_> =
+            self.aggregates.iter().zip(&arguments).map(|(call, column)| opaque_rows(call, column)).collect();
         let arguments: Vec<Argument<'_>> = self
             .aggregates
             .iter()
@@ -181,7 +177,8 @@ impl Operator for WindowAggregate {
     }
 
     fn preview(&self, namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
-        let group: Group = postcard::from_bytes(value).ok().filter(|group: &Group| group.0.len() == self.empty.0.len())?;
+        let group: Group =
+            postcard::from_bytes(value).ok().filter(|group: &Group| group.0.len() == self.empty.0.len())?;
         let fired = Fired {
             positions: vec![Position::default()],
             ends: vec![namespace],

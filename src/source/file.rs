@@ -52,6 +52,19 @@ impl FileConfig {
         let framing = FramingConfig::read(section, Medium::Stream);
         Some(FileConfig { path: path?, follow, framing })
     }
+
+    /// Whether the file holds something that is not behind `position`: more bytes, or another content.
+    pub fn has_more(&self, position: Option<Position>) -> bool {
+        let path = Path::new(&self.path);
+        let length = || fs::metadata(path).map_or(0, |metadata| metadata.len());
+        match position {
+            None => length() > 0,
+            Some(position) => {
+                let Position::File { offset, .. } = position;
+                open_if_same(path, position).is_ok_and(|same| same.is_none() || length() > offset)
+            }
+        }
+    }
 }
 
 impl fmt::Display for FileConfig {

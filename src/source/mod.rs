@@ -23,8 +23,8 @@ mod unix;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -193,6 +193,20 @@ impl SourceConfig {
         matches!(self, SourceConfig::File(_))
     }
 
+    /// Whether a source that had ended at `position` has new input now, as far as can be told.
+    pub fn has_more(&self, position: Option<Position>) -> bool {
+        match self {
+            SourceConfig::File(config) => config.has_more(position),
+            SourceConfig::Exec(_)
+            | SourceConfig::Sensor(_)
+            | SourceConfig::Serial(_)
+            | SourceConfig::Stdin(_)
+            | SourceConfig::Tcp(_)
+            | SourceConfig::Udp(_)
+            | SourceConfig::Unix(_) => false,
+        }
+    }
+
     /// The longest message the source can give, in bytes.
     pub fn message_bytes_max(&self) -> usize {
         match self {
@@ -258,6 +272,7 @@ pub struct Output {
     clock: ArrivalClock,
     counters: Arc<Counters>,
     run_bytes_max: usize,
+    position: Arc<Mutex<Option<Position>>>,
 }
 
 impl Output {
@@ -270,7 +285,7 @@ impl Output {
         counters: Arc<Counters>,
         run_bytes_max: usize,
     ) -> Output {
-        Output { source, name, queue, clock, counters, run_bytes_max }
+        Output { source, name, queue, clock, counters, run_bytes_max, position: Arc::default() }
     }
 
     /// The source's name in the config.
@@ -281,6 +296,11 @@ impl Output {
     /// The source's counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Where the source stands after what it has handed over: a source that failed goes on there.
+    pub fn position(&self) -> Option<Position> {
+        *self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The stamp of what has just been read.
@@ -302,7 +322,11 @@ impl Output {
             return Ok(());
         }
         let (kind, records, bytes) = (run.kind, run.len() as u64, run.payload.len() as u64);
+        let position = run.position;
         self.queue.push(run).await?;
+        if position.is_some() {
+            *self.position.lock().unwrap_or_else(PoisonError::into_inner) = position;
+        }
         match kind {
             RecordKind::Data => {
                 self.counters.messages.fetch_add(records, Ordering::Relaxed);
