@@ -8,7 +8,7 @@ mod commit;
 mod drive;
 pub mod graph;
 mod handover;
-mod open;
+pub mod open;
 pub mod run;
 pub mod source_node;
 pub mod step;

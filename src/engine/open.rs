@@ -60,11 +60,11 @@ pub struct Store {
     pub snapshot: Arc<Snapshot>,
 }
 
-/// Opens the state of a configuration, creating it where there is none.
+/// Opens the state of a configuration, creating it where there is none. The engine takes `batch_rows` at a time.
 ///
 /// # Errors
 /// The state is another's, is in use, is corrupt, or does not fit the configuration; the disk failed.
-pub fn open(config: &Config) -> Result<Start, EngineError> {
+pub fn open(config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
     let state = &config.pipeline.state;
     fs::create_dir_all(state).map_err(|source| EngineError::Io {
         action: format!("create the state directory {}", state.display()),
@@ -126,7 +126,7 @@ pub fn open(config: &Config) -> Result<Start, EngineError> {
     }
     let meta = if meta.config == config.text { meta } else { change_config(config, meta, &store, &writer, &log_dir)? };
 
-    let mut engine = engine_at(config, &meta, &store, writer.sources())?;
+    let mut engine = engine_at(config, &meta, &store, writer.sources(), batch_rows)?;
     if engine.ended() && tail_end <= meta.cut {
         refuse_new_input(config, &engine)?;
         engine.replayed()?;
@@ -191,8 +191,11 @@ fn create(config: &Config, store: &Store, clock: &LogClock) -> Result<Checkpoint
     Ok(meta)
 }
 
-/// Writes a checkpoint on this thread, before the others run.
-fn commit_now(
+/// Writes a checkpoint on this thread, before the others run. `retired`: states to be deleted with it.
+///
+/// # Errors
+/// A sink or the store failed.
+pub fn commit_now(
     config: &Config,
     engine: &mut Engine,
     before: &CheckpointMeta,
@@ -281,10 +284,11 @@ fn engine_at(
     meta: &CheckpointMeta,
     store: &Store,
     ids: &[(SourceId, String)],
+    batch_rows: usize,
 ) -> Result<Engine, EngineError> {
     let sinks = open_sinks(config, meta)?;
     let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
-    let mut engine = Engine::new(config, ids, &Ids::of(meta), &reader, sinks, BATCH_ROWS)?;
+    let mut engine = Engine::new(config, ids, &Ids::of(meta), &reader, sinks, batch_rows)?;
     engine.restore(&meta.engine, meta.cut, &meta.sources)?;
     Ok(engine)
 }
@@ -351,7 +355,7 @@ fn change_config(
             to = writer.last_lsn().0,
             "the configuration changed: what is logged is first processed under the old one"
         );
-        let mut engine = engine_at(&old, &meta, store, writer.sources())?;
+        let mut engine = engine_at(&old, &meta, store, writer.sources(), BATCH_ROWS)?;
         let mut reader = LogReader::open(Arc::new(RealDisk), log_dir, meta.cut.plus(1))?;
         while engine.last_lsn() < writer.last_lsn() {
             let Some(frame) = reader.next()? else { break };
@@ -361,7 +365,7 @@ fn change_config(
         engine.replayed()?;
         meta = commit_now(&old, &mut engine, &meta, store, Vec::new())?;
     }
-    let mut engine = engine_at(config, &meta, store, writer.sources())?;
+    let mut engine = engine_at(config, &meta, store, writer.sources(), BATCH_ROWS)?;
     let kept: Vec<String> = engine.states().map(|(name, _, _)| name.to_owned()).collect();
     let mut retired = Vec::new();
     for operator in meta.operators.iter().filter(|operator| !kept.contains(&operator.name)) {

@@ -27,7 +27,7 @@ use super::commit::{LogThread, Shared};
 use super::drive::{Driver, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
-use super::step::Counters;
+use super::step::{BATCH_ROWS, Counters};
 use crate::config::{Config, OnSourceError, Source};
 use crate::control::notify;
 use crate::disk::LogClock;
@@ -62,7 +62,7 @@ pub enum End {
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
 pub fn run(config: Config) -> Result<Summary, EngineError> {
-    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } = match open::open(&config)? {
+    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } = match open::open(&config, BATCH_ROWS)? {
         open::Start::Go(opened) => *opened,
         open::Start::Finished(counters) => return Ok(Summary { end: End::AlreadyFinished, counters }),
     };

@@ -1,0 +1,323 @@
+//! Flink's answers (`tests/conformance/`), and independence of batches: each case runs at batch sizes 1, 7 and 8192, with
+//! random runs and frames, checkpoints at random moments and a crash in the middle (everything in memory is dropped, the
+//! state is opened again and the log replayed). The rows must be Flink's, and the bytes the same at every size.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay::config::{self, Config};
+use forebay::disk::RealDisk;
+use forebay::engine::open::{Opened, Start, commit_now, open};
+use forebay::event::{RecordKind, Run, SourceId};
+use forebay::replay_log::{LogReader, log_dir};
+use serde_json::Value;
+
+use crate::support::{Place, Random};
+
+const BATCH_ROWS: [usize; 3] = [1, 7, 8192];
+
+/// The tables as they were declared in Flink: name, columns, watermark's distance.
+const TABLES: [(&str, &str, &str); 6] = [
+    (
+        "plant",
+        r#"ts = "TIMESTAMP_LTZ(3)", device = "STRING", site = "STRING", temp = "DOUBLE", hum = "DOUBLE", pulses = "INT", ok = "BOOLEAN", seq = "BIGINT""#,
+        "2s",
+    ),
+    (
+        "steady",
+        r#"ts = "TIMESTAMP_LTZ(3)", device = "STRING", site = "STRING", temp = "DOUBLE", hum = "DOUBLE", pulses = "INT", ok = "BOOLEAN", seq = "BIGINT""#,
+        "1ms",
+    ),
+    ("alarm", r#"ts = "TIMESTAMP_LTZ(3)", device = "STRING", level = "INT", msg = "STRING""#, "1ms"),
+    ("calib", r#"ts = "TIMESTAMP_LTZ(3)", device = "STRING", gain = "DOUBLE", bias = "DOUBLE""#, "1ms"),
+    (
+        "burst",
+        r#"ts = "TIMESTAMP_LTZ(3)", device = "STRING", samples = "ARRAY<DOUBLE>", pos = "ROW<lat DOUBLE, lon DOUBLE>", price = "DECIMAL(10, 2)", qty = "INT", doc = "STRING""#,
+        "1s",
+    ),
+    ("dst", r#"ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE""#, "10m"),
+];
+
+fn home() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance")
+}
+
+/// A case's pipeline: one query, one file.
+fn pipeline(place: &Place, sql: &str) -> (Config, Vec<&'static str>) {
+    let zone = sql.lines().next().and_then(|line| line.strip_prefix("-- time_zone: ")).unwrap_or("UTC").trim();
+    let used: Vec<&'static str> = TABLES
+        .iter()
+        .map(|(name, _, _)| *name)
+        .filter(|name| sql.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == *name))
+        .collect();
+    let root = place.dir.path().display();
+    let mut text = format!("[pipeline]\nname = \"case\"\nstate = \"{root}/state\"\ntime_zone = \"{zone}\"\n");
+    text += "[log]\nmax_size = \"8MiB\"\nsegment = \"256KiB\"\n";
+    for (name, columns, distance) in TABLES.iter().filter(|(name, _, _)| used.contains(name)) {
+        text += &format!(
+            "[source.{name}]\ntype = \"file\"\npath = \"unused\"\ncolumns = {{ {columns} }}\n\
+             time = {{ column = \"ts\", max_out_of_orderness = \"{distance}\" }}\n"
+        );
+    }
+    text += &format!("[query.q]\nsql = '''\n{sql}\n'''\n");
+    text += &format!("[sink.rows]\ntype = \"file\"\nfrom = \"q\"\npath = \"{root}/rows.ndjson\"\n");
+    text += &format!("[sink.late]\ntype = \"file\"\nfrom = \"q.late\"\npath = \"{root}/late.ndjson\"\n");
+    let config = config::parse("case.toml", &text).unwrap_or_else(|problems| panic!("{sql}\n{problems}"));
+    (config, used)
+}
+
+/// How two inputs interleave.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    FirstFirst,
+    SecondFirst,
+    Alternating,
+}
+
+fn interleaved(inputs: &[(usize, Vec<String>)], order: Order) -> Vec<(usize, String)> {
+    let tagged = |(source, lines): &(usize, Vec<String>)| {
+        lines.iter().map(|line| (*source, line.clone())).collect::<Vec<_>>()
+    };
+    let mut all: Vec<Vec<(usize, String)>> = inputs.iter().map(tagged).collect();
+    match order {
+        Order::FirstFirst => all.concat(),
+        Order::SecondFirst => {
+            all.reverse();
+            all.concat()
+        }
+        Order::Alternating => {
+            let longest = all.iter().map(Vec::len).max().unwrap_or(0);
+            (0..longest).flat_map(|i| all.iter().filter_map(|lines| lines.get(i).cloned()).collect::<Vec<_>>()).collect()
+        }
+    }
+}
+
+fn opened(config: &Config, batch_rows: usize) -> Opened {
+    match open(config, batch_rows).unwrap_or_else(|error| panic!("opens: {error}")) {
+        Start::Go(opened) => *opened,
+        Start::Finished(_) => panic!("the state is finished already"),
+    }
+}
+
+/// What a case gave: rows and late rows, as bytes.
+struct Given {
+    rows: String,
+    late: String,
+}
+
+/// Runs a case with random cuts from `seed`, checkpoints and one crash.
+fn play(sql: &str, order: Order, batch_rows: usize, seed: u64) -> Given {
+    let mut random = Random(seed);
+    let place = Place::new();
+    let (config, used) = pipeline(&place, sql);
+    let inputs: Vec<(usize, Vec<String>)> = used
+        .iter()
+        .enumerate()
+        .map(|(source, name)| {
+            let text = std::fs::read_to_string(home().join(format!("input/{name}.ndjson"))).expect("an input");
+            (source, text.lines().map(str::to_owned).collect())
+        })
+        .collect();
+    let lines = interleaved(&inputs, order);
+    let crash_at = random.below(lines.len() as u64) as usize;
+    let mut crashed = false;
+    let mut state = opened(&config, batch_rows);
+    let mut meta = state.checkpoint.clone();
+    let mut next = 0;
+    while next < lines.len() {
+        // A frame of some runs of some lines.
+        let mut runs: Vec<Run> = Vec::new();
+        for _ in 0..=random.below(4) {
+            for (source, line) in lines.iter().skip(next).take(1 + random.below(60) as usize) {
+                let name = used[*source];
+                let id = state.writer.sources().iter().find(|(_, known)| known == name).expect("a source").0;
+                match runs.last_mut() {
+                    Some(run) if run.source == id && random.below(20) > 0 => run.push(line.as_bytes()),
+                    _ => runs.push(Run::one(id, RecordKind::Data, state.clock.now(), line.as_bytes())),
+                }
+                next += 1;
+            }
+        }
+        take(&mut state, runs);
+        if random.below(8) == 0 {
+            meta = commit_now(&config, &mut state.engine, &meta, &state.store, Vec::new()).expect("commits");
+        }
+        if !crashed && next >= crash_at {
+            crashed = true;
+            drop(state);
+            state = opened(&config, batch_rows);
+            meta = state.checkpoint.clone();
+            replay(&config, &mut state);
+        }
+    }
+    let ids: Vec<SourceId> = state.writer.sources().iter().map(|(id, _)| *id).collect();
+    for id in ids {
+        let end = Run::one(id, RecordKind::EndOfInput, state.clock.now(), &[]);
+        take(&mut state, vec![end]);
+    }
+    assert!(state.engine.ended());
+    commit_now(&config, &mut state.engine, &meta, &state.store, Vec::new()).expect("commits");
+    let counters = state.engine.counters();
+    assert!(counters.sources.iter().all(|(_, source)| source.dead == 0), "all input decodes: {counters:?}");
+    assert!(counters.queries.iter().all(|(_, query)| query.errors == 0), "no row fails: {counters:?}");
+    Given { rows: place.text("rows.ndjson"), late: place.text("late.ndjson") }
+}
+
+/// Logs runs and processes the frames, as the threads do.
+fn take(state: &mut Opened, runs: Vec<Run>) {
+    for frame in state.writer.append(runs).expect("logs") {
+        state.engine.step(&frame).expect("steps");
+        state.engine.flush().expect("flushes");
+    }
+}
+
+fn replay(config: &Config, state: &mut Opened) {
+    let next = state.engine.last_lsn().plus(1);
+    let mut reader =
+        LogReader::open(Arc::new(RealDisk), &log_dir(&config.pipeline.state), next).expect("the log opens");
+    while let Some(frame) = reader.next().expect("the log reads") {
+        state.engine.step(&frame).expect("steps");
+        state.engine.flush().expect("flushes");
+    }
+    state.engine.replayed().expect("no sink is ahead");
+}
+
+/// Rows as comparable values: what stands for a decimal or a double becomes a number.
+fn rows(text: &str, schema: &BTreeMap<String, String>) -> Vec<Vec<(String, Value)>> {
+    let mut rows: Vec<Vec<(String, Value)>> = text
+        .lines()
+        .map(|line| {
+            let row: BTreeMap<String, Value> = serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+            row.into_iter()
+                .map(|(name, value)| {
+                    let decimal = schema.get(&name).is_some_and(|t| t == "DECIMAL");
+                    let value = match value.as_str().filter(|_| decimal) {
+                        Some(digits) => serde_json::json!(digits.parse::<f64>().expect("a decimal")),
+                        None => value,
+                    };
+                    (name, value)
+                })
+                .collect()
+        })
+        .collect();
+    // A key in which doubles do not decide, so that a last digit cannot change the order.
+    rows.sort_by_cached_key(|row| {
+        let exact: Vec<String> = row.iter().filter(|(_, v)| !v.is_f64()).map(|(n, v)| format!("{n}={v}")).collect();
+        let about: Vec<String> =
+            row.iter().filter_map(|(n, v)| Some(format!("{n}={:.6e}", v.as_f64().filter(|_| v.is_f64())?))).collect();
+        (exact, about)
+    });
+    rows
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * a.abs().max(b.abs()),
+        _ => a == b,
+    }
+}
+
+fn check(name: &str) {
+    let path = |kind: &str| home().join(format!("cases/{name}.{kind}"));
+    let sql = std::fs::read_to_string(path("sql")).expect("a query");
+    let expected = std::fs::read_to_string(path("expected.ndjson")).expect("rows");
+    let schema: BTreeMap<String, String> =
+        serde_json::from_str(&std::fs::read_to_string(path("schema.json")).expect("a schema")).expect("JSON");
+    let expected = rows(&expected, &schema);
+    let sources = TABLES.iter().filter(|(table, _, _)| sql.contains(table)).count();
+    let orders: &[Order] = if sources > 1 {
+        &[Order::FirstFirst, Order::SecondFirst, Order::Alternating]
+    } else {
+        &[Order::FirstFirst]
+    };
+    for order in orders {
+        let mut bytes: Option<(String, String)> = None;
+        for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {
+            let given = play(&sql, *order, *batch_rows, 1 + index as u64);
+            let found = rows(&given.rows, &schema);
+            assert_eq!(found.len(), expected.len(), "{name}, {order:?}, batches of {batch_rows}: number of rows");
+            for (found, expected) in found.iter().zip(&expected) {
+                let equal = found.len() == expected.len()
+                    && found.iter().zip(expected).all(|((n, a), (m, b))| n == m && same(a, b));
+                assert!(equal, "{name}, {order:?}, batches of {batch_rows}:\n found {found:?}\nwanted {expected:?}");
+            }
+            let late: String = given.late.lines().map(without_lsn).collect();
+            match &bytes {
+                None => bytes = Some((given.rows, late)),
+                Some((rows, others)) => {
+                    assert!(*rows == given.rows, "{name}, {order:?}: batches of {batch_rows} give other bytes");
+                    assert!(*others == late, "{name}, {order:?}: batches of {batch_rows} give other late rows");
+                }
+            }
+        }
+    }
+}
+
+/// A late row without its LSN: starts of the engine take LSNs too.
+fn without_lsn(line: &str) -> String {
+    let mut row: serde_json::Map<String, Value> = serde_json::from_str(line).expect("a late row");
+    row.remove("_lsn");
+    Value::Object(row).to_string() + "\n"
+}
+
+macro_rules! cases {
+    ($($name:ident),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            check(stringify!($name));
+        })*
+
+        /// Every case that is there is run.
+        #[test]
+        fn all_cases_are_run() {
+            let run = [$(stringify!($name)),*];
+            for entry in std::fs::read_dir(home().join("cases")).expect("cases") {
+                let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+                let case = name.split('.').next().unwrap_or_default().to_owned();
+                assert!(run.contains(&case.as_str()), "{case} is not run");
+            }
+        }
+    };
+}
+
+cases!(
+    s01_project,
+    s02_null_logic,
+    s03_strings,
+    s04_casts,
+    s05_math,
+    s06_time,
+    s07_integer_arithmetic,
+    s08_case_in_like,
+    s09_union_all,
+    s10_cte_nested,
+    w01_tumble_avg,
+    w02_tumble_filter_having,
+    w03_tumble_global,
+    w04_tumble_offset,
+    w08_filter_clause,
+    w09_null_groups,
+    w12_cascade,
+    w14_expression_key,
+    w15_day_window,
+    w16_string_minmax,
+    w18_berlin_day,
+    w19_berlin_hour,
+);
+
+/// Rows counted in windows + late rows = input rows.
+#[test]
+fn no_row_is_lost_between_windows_and_late_rows() {
+    let sql = "SELECT window_start, window_end, device, COUNT(*) AS n \
+               FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, device";
+    let given = play(sql, Order::FirstFirst, 8192, 3);
+    let counted: u64 = given
+        .rows
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("a row")["n"].as_u64().expect("a count"))
+        .sum();
+    let late = given.late.lines().count() as u64;
+    let input = std::fs::read_to_string(home().join("input/plant.ndjson")).expect("an input").lines().count() as u64;
+    assert_eq!((counted, counted + late), (2602, input));
+}

@@ -1,0 +1,185 @@
+//! The golden rule: for every input and every crash point, the bytes after recovery are the bytes without the crash.
+//! The real executable is killed with SIGKILL at random moments and started again until its input is done.
+//!
+//! `FOREBAY_KILLS=2000 tests/run kills` for many.
+
+use std::time::Duration;
+
+use crate::support::{Place, Random, readings, rounds};
+
+/// A pipeline over a file, with every kind of output: windows, a cascade, a projection, late, dead.
+fn config(checkpoint_ms: u64, delay_ms: u64) -> String {
+    format!(
+        r#"
+[pipeline]
+name = "kills"
+state = "state"
+
+[durability]
+delay = "{delay_ms}ms"
+bytes = "16KiB"
+
+[checkpoint]
+every = "{checkpoint_ms}ms"
+
+[log]
+max_size = "4MiB"
+segment = "256KiB"
+
+[source.plant]
+type = "file"
+path = "input.ndjson"
+columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE" }}
+time = {{ column = "ts", max_out_of_orderness = "500ms" }}
+
+[query.tens]
+sql = """
+SELECT window_start, window_end, window_time AS wt, device, AVG(temp) AS t, SUM(temp) AS s, COUNT(*) AS n,
+       COUNT(DISTINCT temp) AS d
+FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))
+GROUP BY window_start, window_end, window_time, device
+"""
+
+[query.minutes]
+sql = """
+SELECT window_start, MAX(t) AS hottest, SUM(n) AS n
+FROM TABLE(TUMBLE(TABLE tens, DESCRIPTOR(wt), INTERVAL '1' MINUTE))
+GROUP BY window_start, window_end
+"""
+
+[query.hot]
+sql = "SELECT ts, device, temp, _lsn AS lsn FROM plant WHERE temp > 99"
+
+[query.both]
+sql = "SELECT device, t AS x FROM tens WHERE t > 60 UNION ALL SELECT device, temp AS x FROM hot"
+
+[sink.tens]
+type = "file"
+from = "tens"
+path = "out/tens.ndjson"
+
+[sink.minutes]
+type = "file"
+from = "minutes"
+path = "out/minutes.csv"
+format = "csv"
+
+[sink.hot]
+type = "file"
+from = "hot"
+path = "out/hot.ndjson"
+roll_size = "8KiB"
+
+[sink.both]
+type = "file"
+from = "both"
+path = "out/both.ndjson"
+
+[sink.late]
+type = "file"
+from = "tens.late"
+path = "out/late.ndjson"
+
+[sink.dead]
+type = "file"
+from = "plant.dead"
+path = "out/dead.ndjson"
+"#
+    )
+}
+
+/// All output files by name. `_arrival` and LSNs depend on when the input was read, so rows are compared without them
+/// where they appear.
+fn outputs(place: &Place) -> Vec<(String, String)> {
+    let mut files: Vec<(String, String)> = std::fs::read_dir(place.path("out"))
+        .expect("output")
+        .map(|entry| {
+            let name = entry.expect("an entry").file_name().to_string_lossy().into_owned();
+            let text = place.text(&format!("out/{name}"));
+            (name, text)
+        })
+        .filter(|(name, _)| !name.ends_with(".lock"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn without_stamps(files: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mask = |line: &str| -> String {
+        let mut row: serde_json::Map<String, serde_json::Value> = match serde_json::from_str(line) {
+            Ok(row) => row,
+            Err(_) => return line.to_owned(),
+        };
+        for stamp in ["_arrival", "_lsn", "lsn"] {
+            row.remove(stamp);
+        }
+        serde_json::Value::Object(row).to_string()
+    };
+    // Files of the rolled sink are cut by size, which the digits of LSNs change: compare their rows.
+    let mut joined: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
+    for (name, text) in files {
+        let base = name.split(['-', '.']).next().unwrap_or_default().to_owned();
+        let masked: String = text.lines().map(|line| mask(line) + "\n").collect();
+        joined.entry(base).or_default().push_str(&masked);
+    }
+    joined.into_iter().collect()
+}
+
+#[test]
+fn a_file_pipeline_gives_the_same_bytes_however_often_it_is_killed() {
+    let wanted = rounds("FOREBAY_KILLS", 50);
+    let mut kills = 0;
+    let mut seed = 1;
+    while kills < wanted {
+        kills += killed_run(seed, 200_000);
+        seed += 1;
+    }
+    println!("{kills} kills over {} seeds", seed - 1);
+}
+
+/// One input, killed until it is done. Gives the number of kills.
+fn killed_run(seed: u64, events: u64) -> u64 {
+    let mut random = Random(seed);
+    let input = readings(seed, events, 40);
+    let text = config(20 + random.below(150), random.below(20));
+
+    let calm = Place::new();
+    calm.write("input.ndjson", &input);
+    calm.write("f.toml", &text);
+    let output = calm.forebay(&["run", "f.toml"]);
+    assert!(output.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&output.stderr));
+
+    let stormy = Place::new();
+    stormy.write("input.ndjson", &input);
+    stormy.write("f.toml", &text);
+    let mut kills = 0;
+    loop {
+        let mut running = stormy.start("f.toml");
+        let life = Duration::from_millis(10 + random.below(400));
+        std::thread::sleep(life);
+        match running.child.try_wait().expect("a child") {
+            Some(status) => {
+                assert!(status.success(), "seed {seed}, after {kills} kills: {}", stormy.text("stderr.txt"));
+                break;
+            }
+            None => {
+                running.kill();
+                kills += 1;
+            }
+        }
+        assert!(kills < 1000, "seed {seed} makes no progress: {}", stormy.text("stderr.txt"));
+    }
+    let (expected, found) = (outputs(&calm), outputs(&stormy));
+    // Names and bytes of what no stamp is in.
+    for name in ["tens.ndjson", "minutes.csv", "both.ndjson"] {
+        let of = |files: &[(String, String)]| files.iter().find(|(n, _)| n == name).map(|(_, text)| text.clone());
+        assert!(of(&expected).is_some_and(|text| !text.is_empty()), "{name} has rows");
+        assert_eq!(of(&expected) == of(&found), true, "seed {seed}, {kills} kills: {name} differs");
+    }
+    let (expected, found) = (without_stamps(expected), without_stamps(found));
+    for (expected, found) in expected.iter().zip(&found) {
+        assert!(expected == found, "seed {seed}, {kills} kills: {} differs", expected.0);
+    }
+    assert_eq!(expected.len(), found.len(), "seed {seed}");
+    kills
+}

@@ -1,0 +1,11 @@
+//! The integration tests: they drive the real executable, or the whole engine in this process where a test needs its
+//! insides (batch sizes). One binary, so that it is linked once.
+
+mod commands;
+mod config_errors;
+mod conformance;
+mod kills;
+mod structure;
+mod support;
+mod tcp;
+mod torn;
