@@ -115,8 +115,8 @@ impl LogReader {
                     Step::Bad(what) => return Err(self.overtaken_or(what)?),
                 },
                 Opened::Bad(why) => {
-                    let (epoch, number) = (self.segment.header.epoch, self.segment.header.number + 1);
-                    if find_frame_without_header(self.disk.as_ref(), &self.dir, epoch, number)?.is_some() {
+                    let number = self.segment.header.number + 1;
+                    if find_frame_without_header(self.disk.as_ref(), &self.dir, number)?.is_some() {
                         return Err(LogError::header(&self.dir.join(segment_name(number)), why));
                     }
                     return self.end();
@@ -236,7 +236,6 @@ pub fn lsn_before_time(disk: &dyn Disk, dir: &Path, time: LogTime) -> Result<Lsn
 fn find_segment(disk: &dyn Disk, dir: &Path, from: Lsn) -> Result<Segment, LogError> {
     let numbers = list(disk, dir)?.unwrap_or_default().segments;
     let mut found: Option<Segment> = None;
-    let mut bad = None;
     for number in numbers.into_iter().rev() {
         match Segment::open(disk, dir, number, Access::Read)? {
             Opened::Segment(segment) => {
@@ -250,12 +249,14 @@ fn find_segment(disk: &dyn Disk, dir: &Path, from: Lsn) -> Result<Segment, LogEr
                     break;
                 }
             }
-            Opened::Bad(why) if found.is_some() => {
-                return Err(LogError::header(&dir.join(segment_name(number)), why));
+            Opened::Bad(why) => {
+                // The highest one may be what a roll has left that was cut short, if no frame is in it.
+                if found.is_some() || find_frame_without_header(disk, dir, number)?.is_some() {
+                    return Err(LogError::header(&dir.join(segment_name(number)), why));
+                }
             }
-            Opened::Bad(why) => bad = bad.or(Some(LogError::header(&dir.join(segment_name(number)), why))),
             Opened::Missing | Opened::Other => {}
         }
     }
-    found.ok_or_else(|| bad.unwrap_or(LogError::NoLog { dir: dir.to_owned() }))
+    found.ok_or_else(|| LogError::NoLog { dir: dir.to_owned() })
 }
