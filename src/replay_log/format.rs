@@ -518,7 +518,10 @@ impl FrameEncoder {
         let raw = self.body.as_slice();
         let mut stored = raw;
         if self.compression == Compression::Lz4 && raw.len() > COMPRESS_ABOVE_BYTES {
-            self.compressed.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+            let room = lz4_flex::block::get_maximum_output_size(raw.len());
+            if self.compressed.len() < room {
+                self.compressed.resize(room, 0);
+            }
             // Worth the reader's work only where it saves something.
             let limit = raw.len() - raw.len() / 16;
             if let Ok(length) = lz4_flex::block::compress_into(raw, &mut self.compressed)

@@ -234,9 +234,23 @@ pub fn lsn_before_time(disk: &dyn Disk, dir: &Path, time: LogTime) -> Result<Lsn
 
 /// The last segment that starts at or before `from`, else the first one.
 fn find_segment(disk: &dyn Disk, dir: &Path, from: Lsn) -> Result<Segment, LogError> {
-    let numbers = list(disk, dir)?.unwrap_or_default().segments;
+    /// A writer can trim all the segments of a list before they are opened, but not again and again.
+    const ATTEMPTS: usize = 20;
+    for _ in 0..ATTEMPTS {
+        let names = list(disk, dir)?.unwrap_or_default();
+        if let Some(segment) = find_listed(disk, dir, from, &names.segments)? {
+            return Ok(segment);
+        }
+        if names.segments.is_empty() && names.spares.is_empty() {
+            break;
+        }
+    }
+    Err(LogError::NoLog { dir: dir.to_owned() })
+}
+
+fn find_listed(disk: &dyn Disk, dir: &Path, from: Lsn, numbers: &[u64]) -> Result<Option<Segment>, LogError> {
     let mut found: Option<Segment> = None;
-    for number in numbers.into_iter().rev() {
+    for number in numbers.iter().rev().copied() {
         match Segment::open(disk, dir, number, Access::Read)? {
             Opened::Segment(segment) => {
                 // Below a gap lies what an unfinished trim has left.
@@ -258,5 +272,5 @@ fn find_segment(disk: &dyn Disk, dir: &Path, from: Lsn) -> Result<Segment, LogEr
             Opened::Missing | Opened::Other => {}
         }
     }
-    found.ok_or_else(|| LogError::NoLog { dir: dir.to_owned() })
+    Ok(found)
 }

@@ -179,7 +179,11 @@ impl Segment {
 /// The first thing that looks like a frame of this segment in a file whose header is lost, and the epoch with it.
 pub(super) fn find_frame_without_header(disk: &dyn Disk, dir: &Path, number: u64) -> Result<Option<u64>, LogError> {
     let path = dir.join(segment_name(number));
-    let file = disk.open(&path, Access::Read).map_err(LogError::io("open", &path))?;
+    let file = match disk.open(&path, Access::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(LogError::io("open", &path)(error)),
+    };
     let limit = max_frame_bytes(SEGMENT_BYTES_MAX);
     find(file.as_ref(), &path, number, limit, PAGE_BYTES as u64, &mut |_| Ok(true))
 }

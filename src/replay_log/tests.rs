@@ -657,7 +657,7 @@ proptest! {
         let options = LogOptions { compression, max_bytes: 1 << 30, ..OPTIONS };
         let open_at = |cut| open(Arc::new(TestDisk::default()), dir, named(), options, Lsn(cut)).unwrap();
         let (mut writer, _) = open_at(0);
-        let (mut model, mut trimmed, mut time) = (Vec::<Frame>::new(), 0, 0);
+        let (mut model, mut trimmed, mut time, mut fresh) = (Vec::<Frame>::new(), 0, 0, false);
         for action in actions {
             match action {
                 Action::Append(runs) => {
@@ -672,6 +672,7 @@ proptest! {
                     let wanted = runs.iter().flat_map(|run| run.records());
                     prop_assert!(wanted.eq(frames.iter().flat_map(|frame| &frame.runs).flat_map(Run::records)));
                     model.extend(frames);
+                    fresh = true;
                 }
                 Action::Trim(but) => {
                     trimmed = trimmed.max(writer.last_lsn().0.saturating_sub(but));
@@ -679,13 +680,16 @@ proptest! {
                 }
                 Action::Reopen => writer = open_at(trimmed).0,
                 Action::Tear(bytes) => {
-                    let Some(last) = model.last().filter(|frame| frame.first_lsn.0 > trimmed) else { continue };
+                    // Only what was not synced is ever torn: never the frame before it, too.
+                    let last = model.last().filter(|frame| fresh && frame.first_lsn.0 > trimmed);
+                    let Some(last) = last else { continue };
+                    fresh = false;
                     let mut reader = LogReader::open(Arc::new(RealDisk), dir, last.first_lsn).unwrap();
                     let path = reader.next().unwrap().map(|_| reader.place().0.to_owned()).unwrap();
                     let end = reader.place().1 as usize;
                     let start = end - reader.frame_bytes() as usize;
                     let mut content = std::fs::read(&path).unwrap();
-                    content[end.saturating_sub(bytes + 8).max(start)..end].fill(0xee);
+                    content[end.saturating_sub(bytes).max(start)..end].iter_mut().for_each(|byte| *byte = !*byte);
                     std::fs::write(&path, content).unwrap();
                     let (reopened, recovered) = open_at(trimmed);
                     prop_assert!(recovered.torn.is_some());
