@@ -195,7 +195,7 @@ pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Log
     writeln!(out)?;
     for ((source, kind), figures) in &log.kinds {
         let KindSummary { records, payload_bytes } = figures;
-        writeln!(out, "source    {source}: {}, {}", count(*records, kind), size_text(*payload_bytes))?;
+        writeln!(out, "source    {source} {kind}: {}, {}", count(*records, "record"), size_text(*payload_bytes))?;
     }
     print_tail(&log, out)
 }
@@ -276,11 +276,7 @@ pub fn verify(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), L
 }
 
 fn count(number: u64, what: &str) -> String {
-    if number == 1 || !matches!(what, "segment" | "spare" | "frame" | "record") {
-        format!("{number} {what}")
-    } else {
-        format!("{number} {what}s")
-    }
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn size_text(bytes: u64) -> String {
@@ -505,5 +501,150 @@ fn record_json<'a>(
         unsynchronised: run.unsynchronised,
         position: position.map(|Position::File { inode, offset, .. }| PositionJson { inode, offset }),
         payload,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Epoch;
+    use crate::replay_log::{Identity, LogOptions, open};
+
+    /// 2026-03-31T23:33:20Z
+    const T: i64 = 1_775_000_000_000_000;
+
+    fn state() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let sources = vec![(SourceId(0), "plant".to_owned()), (SourceId(1), "file".to_owned())];
+        let identity = Identity { pipeline: "p".to_owned(), epoch: Epoch([0xab; 16]), sources };
+        let options = LogOptions { segment_bytes: 64 << 10, ..LogOptions::default() };
+        let (mut writer, _) = open(Arc::new(RealDisk), &log_dir(root.path()), identity, options, Lsn::ZERO).unwrap();
+        let start = postcard::to_allocvec(&Start { version: "0.1.0".to_owned() }).unwrap();
+        let bad = postcard::to_allocvec(&Bad { reason: "too long".to_owned(), bytes: vec![b'a', 0xff] }).unwrap();
+        let gap = postcard::to_allocvec(&Gap { reason: "overrun".to_owned(), messages: Some(2), bytes: None }).unwrap();
+        let mut plant = Run::new(SourceId(0), RecordKind::Data, LogTime(T + 1_000_000));
+        plant.peer = Some(Arc::from("127.0.0.1:9"));
+        plant.unsynchronised = true;
+        plant.push("{\"a\":\"ü\"}".as_bytes());
+        plant.push(b"\xfe\x1b[31m\\");
+        let mut file = Run::new(SourceId(1), RecordKind::Data, LogTime(T + 2_000_000));
+        file.position = Some(Position::File { inode: 5, head_crc: 0, head_len: 0, offset: 12 });
+        file.push(b"one");
+        file.push(b"");
+        writer.append(vec![Run::one(SourceId::PIPELINE, RecordKind::Start, LogTime(T), &start)]).unwrap();
+        writer.append(vec![plant, file]).unwrap();
+        let late = LogTime(T + 3_000_000);
+        writer
+            .append(vec![
+                Run::one(SourceId(0), RecordKind::Bad, late, &bad),
+                Run::one(SourceId(0), RecordKind::Gap, late, &gap),
+                Run::one(SourceId::PIPELINE, RecordKind::Tick, late, b""),
+            ])
+            .unwrap();
+        root
+    }
+
+    fn shown(state: &Path, options: &CatOptions) -> String {
+        let mut out = Vec::new();
+        cat(state, options, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn cat_prints_one_line_a_record() {
+        let state = state();
+        let expected = "\
+1 2026-03-31T23:33:20.000000Z pipeline start version 0.1.0
+2 2026-03-31T23:33:21.000000Z~ plant data 127.0.0.1:9 {\"a\":\"ü\"}
+3 2026-03-31T23:33:21.000000Z~ plant data 127.0.0.1:9 \\xfe\\u{1b}[31m\\
+4 2026-03-31T23:33:22.000000Z file data one
+5 2026-03-31T23:33:22.000000Z file data
+6 2026-03-31T23:33:23.000000Z plant bad too long: a\\xff
+7 2026-03-31T23:33:23.000000Z plant gap overrun, 2 messages
+8 2026-03-31T23:33:23.000000Z pipeline tick
+";
+        assert_eq!(shown(state.path(), &CatOptions::default()), expected);
+    }
+
+    #[test]
+    fn cat_prints_json_with_text_or_base64() {
+        let state = state();
+        let expected = r#"{"lsn":1,"time":"2026-03-31T23:33:20.000000Z","source":"pipeline","kind":"start","version":"0.1.0"}
+{"lsn":2,"time":"2026-03-31T23:33:21.000000Z","source":"plant","kind":"data","peer":"127.0.0.1:9","unsynchronised":true,"payload":"{\"a\":\"ü\"}"}
+{"lsn":3,"time":"2026-03-31T23:33:21.000000Z","source":"plant","kind":"data","peer":"127.0.0.1:9","unsynchronised":true,"payload_base64":"/htbMzFtXA=="}
+{"lsn":4,"time":"2026-03-31T23:33:22.000000Z","source":"file","kind":"data","payload":"one"}
+{"lsn":5,"time":"2026-03-31T23:33:22.000000Z","source":"file","kind":"data","position":{"inode":5,"offset":12},"payload":""}
+{"lsn":6,"time":"2026-03-31T23:33:23.000000Z","source":"plant","kind":"bad","reason":"too long","payload_base64":"Yf8="}
+{"lsn":7,"time":"2026-03-31T23:33:23.000000Z","source":"plant","kind":"gap","reason":"overrun","messages":2,"bytes":null}
+{"lsn":8,"time":"2026-03-31T23:33:23.000000Z","source":"pipeline","kind":"tick"}
+"#;
+        assert_eq!(shown(state.path(), &CatOptions { json: true, ..CatOptions::default() }), expected);
+    }
+
+    #[test]
+    fn cat_selects_by_lsn_time_and_source() {
+        let state = state();
+        let lsns = |from: Option<&str>, to: Option<&str>, source: Option<&str>| {
+            let at = |text: &str| At::parse(text, LogTime(T + 4_000_000)).unwrap();
+            let options =
+                CatOptions { from: from.map(at), to: to.map(at), source: source.map(str::to_owned), json: false };
+            let text = shown(state.path(), &options);
+            text.lines().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect::<Vec<u64>>()
+        };
+        assert_eq!(lsns(Some("3"), Some("5"), None), [3, 4, 5]);
+        assert_eq!(lsns(Some("2026-03-31T23:33:22Z"), None, None), [4, 5, 6, 7, 8]);
+        assert_eq!(lsns(None, Some("2026-03-31T23:33:21Z"), None), [1, 2, 3]);
+        assert_eq!(lsns(Some("2s"), None, None), [4, 5, 6, 7, 8]);
+        assert!(lsns(Some("9"), None, None).is_empty());
+        assert_eq!(lsns(None, None, Some("file")), [4, 5]);
+        assert_eq!(lsns(None, None, Some("pipeline")), [1, 8]);
+        let error = cat(
+            state.path(),
+            &CatOptions { source: Some("plont".to_owned()), ..CatOptions::default() },
+            &mut Vec::new(),
+        )
+        .unwrap_err();
+        assert_eq!(error.exit_code(), 64);
+        assert!(error.to_string().contains("did you mean `plant`?"), "{error}");
+        assert_eq!(At::parse("yesterday", LogTime(T)).unwrap_err().exit_code(), 64);
+    }
+
+    #[test]
+    fn stat_and_verify_count_and_name_the_first_fault() {
+        let state = state();
+        let run = |f: fn(&Path, bool, &mut dyn Write) -> Result<(), LogCommandError>, json| {
+            let mut out = Vec::new();
+            let result = f(state.path(), json, &mut out);
+            (result, String::from_utf8(out).unwrap())
+        };
+        let (result, text) = run(stat, false);
+        result.unwrap();
+        assert!(text.contains("records   8, LSN 1 to 8\n"), "{text}");
+        assert!(text.contains("source    plant data: 2 records, 17 B\n"), "{text}");
+        let (result, text) = run(stat, true);
+        result.unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&value["records"], &value["last_lsn"]), (&8.into(), &8.into()));
+        let (result, text) = run(verify, false);
+        result.unwrap();
+        assert!(text.ends_with("1 segment, 3 frames, 8 records checked: no fault\n"), "{text}");
+
+        let file = log_dir(state.path()).join("000000000001.segment");
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes[4096 + 70] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let (result, text) = run(verify, false);
+        let error = result.unwrap_err();
+        assert_eq!(error.exit_code(), 65);
+        assert!(error.to_string().contains("000000000001.segment is corrupt at byte 4096"), "{error}");
+        assert!(text.ends_with("1 segment, 0 frames, 0 records checked before the first fault\n"), "{text}");
+        let (result, text) = run(verify, true);
+        result.unwrap_err();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&value["ok"], &value["fault"]["offset"]), (&false.into(), &4096.into()));
+
+        let none = tempfile::tempdir().unwrap();
+        let error = stat(none.path(), false, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("there is no log in"), "{error}");
     }
 }

@@ -69,15 +69,8 @@ impl Summary {
         self.kinds.values().map(|kind| kind.payload_bytes).sum()
     }
 
-    fn enter_segment(&mut self, reader: &LogReader) {
-        let header = reader.header();
-        self.segments.push(SegmentSummary {
-            file: segment_name(header.number),
-            first_lsn: header.first_lsn,
-            frames: 0,
-            records: 0,
-            bytes: 0,
-        });
+    fn enter_segment(&mut self, number: u64, first_lsn: Lsn) {
+        self.segments.push(SegmentSummary { file: segment_name(number), first_lsn, frames: 0, records: 0, bytes: 0 });
     }
 
     fn add(&mut self, reader: &LogReader, frame: &Frame) {
@@ -126,19 +119,28 @@ pub fn summarize(disk: Arc<dyn Disk>, dir: &Path, summary: &mut Summary) -> Resu
         }
     }
 
-    let mut reader = LogReader::open(disk, dir, Lsn::ZERO)?;
+    let mut reader = LogReader::open(Arc::clone(&disk), dir, Lsn::ZERO)?;
     summary.pipeline.clone_from(&reader.header().pipeline);
     summary.epoch = reader.header().epoch.to_string();
     summary.first_lsn = reader.position();
     summary.last_lsn = Lsn(reader.position().0.saturating_sub(1));
-    summary.enter_segment(&reader);
     let mut number = reader.header().number;
+    summary.enter_segment(number, reader.header().first_lsn);
     loop {
-        let frame = reader.next()?;
-        // Segments without frames are passed, too.
-        if reader.header().number != number {
-            number = reader.header().number;
-            summary.enter_segment(&reader);
+        let frame = match reader.next() {
+            Err(LogError::Trimmed { first, .. }) => {
+                // The pipeline has no need of what was trimmed while this was reading; go on with what there is.
+                reader = LogReader::open(Arc::clone(&disk), dir, first)?;
+                number = reader.header().number;
+                summary.enter_segment(number, reader.header().first_lsn);
+                continue;
+            }
+            frame => frame?,
+        };
+        // Segments without frames are passed in between: they start where this one does.
+        while number < reader.header().number {
+            number += 1;
+            summary.enter_segment(number, reader.header().first_lsn);
         }
         match frame {
             Some(frame) => summary.add(&reader, &frame),

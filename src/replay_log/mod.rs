@@ -73,3 +73,6 @@ pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, LogErro
     };
     Ok(Some(Identity { pipeline: found.pipeline, epoch: found.epoch, sources: found.sources }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -115,8 +115,8 @@ impl LogReader {
                     Step::Bad(what) => return Err(self.overtaken_or(what)?),
                 },
                 Opened::Bad(why) => {
-                    let (epoch, number) = (self.segment.header.epoch, self.segment.header.number + 1);
-                    if find_frame_without_header(self.disk.as_ref(), &self.dir, epoch, number)?.is_some() {
+                    let number = self.segment.header.number + 1;
+                    if find_frame_without_header(self.disk.as_ref(), &self.dir, number)?.is_some() {
                         return Err(LogError::header(&self.dir.join(segment_name(number)), why));
                     }
                     return self.end();
@@ -234,10 +234,23 @@ pub fn lsn_before_time(disk: &dyn Disk, dir: &Path, time: LogTime) -> Result<Lsn
 
 /// The last segment that starts at or before `from`, else the first one.
 fn find_segment(disk: &dyn Disk, dir: &Path, from: Lsn) -> Result<Segment, LogError> {
-    let numbers = list(disk, dir)?.unwrap_or_default().segments;
+    /// A writer can trim all the segments of a list before they are opened, but not again and again.
+    const ATTEMPTS: usize = 20;
+    for _ in 0..ATTEMPTS {
+        let names = list(disk, dir)?.unwrap_or_default();
+        if let Some(segment) = find_listed(disk, dir, from, &names.segments)? {
+            return Ok(segment);
+        }
+        if names.segments.is_empty() && names.spares.is_empty() {
+            break;
+        }
+    }
+    Err(LogError::NoLog { dir: dir.to_owned() })
+}
+
+fn find_listed(disk: &dyn Disk, dir: &Path, from: Lsn, numbers: &[u64]) -> Result<Option<Segment>, LogError> {
     let mut found: Option<Segment> = None;
-    let mut bad = None;
-    for number in numbers.into_iter().rev() {
+    for number in numbers.iter().rev().copied() {
         match Segment::open(disk, dir, number, Access::Read)? {
             Opened::Segment(segment) => {
                 // Below a gap lies what an unfinished trim has left.
@@ -250,12 +263,14 @@ fn find_segment(disk: &dyn Disk, dir: &Path, from: Lsn) -> Result<Segment, LogEr
                     break;
                 }
             }
-            Opened::Bad(why) if found.is_some() => {
-                return Err(LogError::header(&dir.join(segment_name(number)), why));
+            Opened::Bad(why) => {
+                // The highest one may be what a roll has left that was cut short, if no frame is in it.
+                if found.is_some() || find_frame_without_header(disk, dir, number)?.is_some() {
+                    return Err(LogError::header(&dir.join(segment_name(number)), why));
+                }
             }
-            Opened::Bad(why) => bad = bad.or(Some(LogError::header(&dir.join(segment_name(number)), why))),
             Opened::Missing | Opened::Other => {}
         }
     }
-    found.ok_or_else(|| bad.unwrap_or(LogError::NoLog { dir: dir.to_owned() }))
+    Ok(found)
 }

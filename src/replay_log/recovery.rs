@@ -64,15 +64,15 @@ pub fn open(
 ) -> Result<(LogWriter, Recovered), LogError> {
     options.check()?;
     let names = list(disk.as_ref(), dir)?.unwrap_or_default();
-    let survey = survey(disk.as_ref(), dir, &identity, &names)?;
+    let survey = survey(disk.as_ref(), dir, &identity, names)?;
     match survey.headers.back() {
-        Some(last) => resume(disk, dir, identity, options, cut, &names, &survey, last),
+        Some(last) => resume(disk, dir, identity, options, cut, &survey, last),
         None if cut > Lsn::ZERO => Err(lost(dir, Lsn(1), Lsn::ZERO, cut)),
         None => {
             disk.create_dir_all(dir).map_err(LogError::io("create", dir))?;
             discard(disk.as_ref(), dir, &survey.leftovers)?;
             let mut segments = Segments::new(disk, dir, options, VecDeque::new());
-            segments.adopt_spares(&names.spares)?;
+            segments.adopt_spares(&survey.spares)?;
             let writer = LogWriter::create(segments, identity)?;
             let recovered =
                 Recovered { created: true, first_lsn: Lsn(1), last_lsn: Lsn::ZERO, last_time: None, torn: None };
@@ -92,11 +92,12 @@ struct Survey {
     headers: VecDeque<SegmentHeader>,
     /// Files of an unfinished trim or roll, with what shows it.
     leftovers: Vec<(u64, String)>,
+    spares: Vec<u64>,
 }
 
-fn survey(disk: &dyn Disk, dir: &Path, identity: &Identity, names: &Names) -> Result<Survey, LogError> {
-    let mut survey = Survey { headers: VecDeque::new(), leftovers: Vec::new() };
-    for number in names.segments.iter().rev().copied() {
+fn survey(disk: &dyn Disk, dir: &Path, identity: &Identity, names: Names) -> Result<Survey, LogError> {
+    let mut survey = Survey { headers: VecDeque::new(), leftovers: Vec::new(), spares: names.spares };
+    for number in names.segments.into_iter().rev() {
         let file = dir.join(segment_name(number));
         let header = match Segment::open(disk, dir, number, Access::Read)? {
             Opened::Missing => continue,
@@ -107,8 +108,8 @@ fn survey(disk: &dyn Disk, dir: &Path, identity: &Identity, names: &Names) -> Re
             Opened::Bad(why @ FormatError::UnknownVersion(_)) => return Err(LogError::header(&file, why)),
             Opened::Bad(why) if survey.headers.is_empty() => {
                 // A roll that was cut short, unless there are frames: those are only written behind a durable header.
-                if let Some(offset) = find_frame_without_header(disk, dir, identity.epoch, number)? {
-                    let what = format!("{why}, but an intact frame follows at byte {offset}");
+                if let Some(offset) = find_frame_without_header(disk, dir, number)? {
+                    let what = format!("{why}, but a frame follows at byte {offset}");
                     return Err(LogError::corrupt(&file, 0, what));
                 }
                 survey.leftovers.push((number, why.to_string()));
@@ -182,14 +183,12 @@ fn scan(segment: &Segment) -> Result<End, LogError> {
     Ok(end)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the second half of `open`, which has five of them")]
 fn resume(
     disk: Arc<dyn Disk>,
     dir: &Path,
     identity: Identity,
     options: LogOptions,
     cut: Lsn,
-    names: &Names,
     survey: &Survey,
     last: &SegmentHeader,
 ) -> Result<(LogWriter, Recovered), LogError> {
@@ -221,7 +220,7 @@ fn resume(
         live.push_back(Live { number: header.number, first_lsn: header.first_lsn, bytes });
     }
     let mut segments = Segments::new(disk, dir, options, live);
-    segments.adopt_spares(&names.spares)?;
+    segments.adopt_spares(&survey.spares)?;
     let new_table = segment.header.sources != identity.sources;
     let active = Active {
         file: segment.file,

@@ -17,8 +17,8 @@ use super::writer::{LogOptions, LogStats, SpaceWait, Wait};
 use crate::disk::{Access, Disk, DiskFile, is_no_space};
 use crate::event::Lsn;
 
-/// Spares that are kept for the next rolls; more are removed.
-const SPARES_MAX: usize = 2;
+/// Spares that are always kept for the next rolls; more only where there were as many rolls since the last trim.
+const SPARES_MIN: usize = 2;
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 /// A wait for space is told again after this long.
@@ -49,6 +49,8 @@ pub(super) struct Segments {
     /// Oldest first; the last one is written to and never trimmed.
     pub live: VecDeque<Live>,
     spares: Vec<u64>,
+    /// Segments that were begun since the last trim: as many spares will be of use until the next one.
+    begun: usize,
     pub space_wait: SpaceWait,
     pub stats: LogStats,
 }
@@ -68,6 +70,7 @@ impl Segments {
             options,
             live,
             spares: Vec::new(),
+            begun: 0,
             space_wait: Box::new(|_| Wait::Stop),
             stats: LogStats::default(),
         }
@@ -94,7 +97,8 @@ impl Segments {
     }
 
     fn wants_spare(&self) -> bool {
-        self.spares.len() < SPARES_MAX && self.bytes().1 + self.options.segment_bytes <= self.options.max_bytes
+        self.spares.len() < self.begun.max(SPARES_MIN)
+            && self.bytes().1 + self.options.segment_bytes <= self.options.max_bytes
     }
 
     /// Makes a segment with this header the one that is written to.
@@ -112,6 +116,7 @@ impl Segments {
         self.sync(file.as_ref(), &spare_path)?;
         self.disk.rename(&spare_path, &path).map_err(LogError::io("rename", &spare_path))?;
         self.sync_dir()?;
+        self.begun += 1;
         self.live.push_back(Live {
             number: header.number,
             first_lsn: header.first_lsn,
@@ -168,7 +173,11 @@ impl Segments {
             }
             trimmed = true;
         }
-        if trimmed { self.sync_dir() } else { Ok(()) }
+        if !trimmed {
+            return Ok(());
+        }
+        self.begun = 0;
+        self.sync_dir()
     }
 
     /// Writes all bytes; waits while there is no space.

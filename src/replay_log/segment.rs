@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::LogError;
 use super::format::{
-    ALIGNMENT, FRAME_HEADER_BYTES, FormatError, FrameHeader, PAGE_BYTES, Place, SegmentHeader, max_frame_bytes,
+    ALIGNMENT, FRAME_HEADER_BYTES, FormatError, FrameHeader, PAGE_BYTES, Place, SEGMENT_BYTES_MAX, SegmentHeader,
+    max_frame_bytes,
 };
 use crate::disk::{Access, Disk, DiskFile};
-use crate::event::{Epoch, LogTime, Lsn, Run};
+use crate::event::{LogTime, Lsn, Run};
 
 const SEGMENT_SUFFIX: &str = ".segment";
 const SPARE_SUFFIX: &str = ".spare";
@@ -166,9 +167,25 @@ impl Segment {
 
     /// The first intact frame at or behind `offset`, whatever it follows.
     pub fn find_frame(&self, offset: u64) -> Result<Option<u64>, LogError> {
-        let place = self.place(offset);
-        find_frame(self.file.as_ref(), &self.path, place, max_frame_bytes(self.header.segment_bytes))
+        let limit = max_frame_bytes(self.header.segment_bytes);
+        let mut frame = Vec::new();
+        find(self.file.as_ref(), &self.path, self.header.number, limit, offset, &mut |offset| {
+            let found = read_frame(self.file.as_ref(), &self.path, self.place(offset), limit, &mut frame)?;
+            Ok(matches!(found, Found::Intact(_)))
+        })
     }
+}
+
+/// The first thing that looks like a frame of this segment in a file whose header is lost, and the epoch with it.
+pub(super) fn find_frame_without_header(disk: &dyn Disk, dir: &Path, number: u64) -> Result<Option<u64>, LogError> {
+    let path = dir.join(segment_name(number));
+    let file = match disk.open(&path, Access::Read) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(LogError::io("open", &path)(error)),
+    };
+    let limit = max_frame_bytes(SEGMENT_BYTES_MAX);
+    find(file.as_ref(), &path, number, limit, PAGE_BYTES as u64, &mut |_| Ok(true))
 }
 
 enum Found {
@@ -211,27 +228,26 @@ fn read_frame(
     Ok(Found::Intact(header))
 }
 
-/// The first intact frame of a segment at or behind the place's offset (a multiple of eight).
-pub(super) fn find_frame(
+/// The first header of a frame of this segment, at or behind `from`, that `accept` takes.
+fn find(
     file: &dyn DiskFile,
     path: &Path,
-    place: Place,
+    segment: u64,
     frame_bytes_max: usize,
+    from: u64,
+    accept: &mut dyn FnMut(u64) -> Result<bool, LogError>,
 ) -> Result<Option<u64>, LogError> {
     const CHUNK_BYTES: usize = 256 * 1024;
     let mut chunk = vec![0; CHUNK_BYTES + FRAME_HEADER_BYTES];
-    let mut frame = Vec::new();
-    let mut at = place.offset;
+    let mut at = from;
     loop {
         let got = file.read_full_at(&mut chunk, at).map_err(LogError::io("read", path))?;
         for start in (0..got.min(CHUNK_BYTES)).step_by(ALIGNMENT) {
             let candidate = chunk.get(start..got).unwrap_or_default();
-            if FrameHeader::decode(candidate, frame_bytes_max).is_ok_and(|header| header.segment == place.segment) {
-                let offset = at + start as u64;
-                let place = Place { offset, ..place };
-                if let Found::Intact(_) = read_frame(file, path, place, frame_bytes_max, &mut frame)? {
-                    return Ok(Some(offset));
-                }
+            if FrameHeader::decode(candidate, frame_bytes_max).is_ok_and(|header| header.segment == segment)
+                && accept(at + start as u64)?
+            {
+                return Ok(Some(at + start as u64));
             }
         }
         if got < chunk.len() {
@@ -239,20 +255,6 @@ pub(super) fn find_frame(
         }
         at += CHUNK_BYTES as u64;
     }
-}
-
-/// The first intact frame of a file whose segment header is lost.
-pub(super) fn find_frame_without_header(
-    disk: &dyn Disk,
-    dir: &Path,
-    epoch: Epoch,
-    number: u64,
-) -> Result<Option<u64>, LogError> {
-    let path = dir.join(segment_name(number));
-    let file = disk.open(&path, Access::Read).map_err(LogError::io("open", &path))?;
-    let length = file.length().map_err(LogError::io("read", &path))?;
-    let place = Place { epoch, segment: number, offset: PAGE_BYTES as u64 };
-    find_frame(file.as_ref(), &path, place, max_frame_bytes(length))
 }
 
 /// Log time of the last record of these runs.
