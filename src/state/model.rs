@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock};
 
 use proptest::prelude::*;
 
-use super::{Change, Checkpointed, Frozen, KeyedState, StateError, StateReader, key_group};
+use super::{Change, Checkpointed, Frozen, KeyedState, StateError, StateReader, StoredPair, key_group};
 
 /// Number of the operator in these tests.
 pub(crate) const OPERATOR: u32 = 3;
@@ -175,7 +175,7 @@ impl StateReader for MemoryReader {
         group: u8,
         after: Option<&[u8]>,
         limit: usize,
-        out: &mut Vec<(Vec<u8>, Vec<u8>)>,
+        out: &mut Vec<StoredPair>,
     ) -> Result<(), StateError> {
         let shown = self.0.read().expect("not poisoned");
         let entries = shown
