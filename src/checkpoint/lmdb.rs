@@ -1105,7 +1105,8 @@ mod tests {
             layout::state_value(&mut stored, &key, &i.to_be_bytes(), value);
             (key, stored)
         };
-        let changes: [&dyn Fn(&Databases, &mut RwTxn<'_>); 4] = [
+        type Tamper<'a> = &'a dyn Fn(&Databases, &mut RwTxn<'_>);
+        let changes: [Tamper<'_>; 4] = [
             &|dbs, txn| assert!(dbs.state.delete(txn, &entry(3, b"").0).expect("deletes")),
             &|dbs, txn| dbs.state.put(txn, &entry(3, b"").0, &entry(3, b"old").1).expect("puts"),
             &|dbs, txn| dbs.state.put(txn, &entry(300_000, b"").0, &entry(300_000, b"new").1).expect("puts"),
@@ -1232,8 +1233,9 @@ mod tests {
     fn child_reads() {
         let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
         let reader = CheckpointReader::open(Path::new(&dir)).expect("opens");
-        let mut last = 0;
+        let (mut last, started) = (0, Instant::now());
         while last < 60 {
+            assert!(started.elapsed() < Duration::from_secs(120), "the other process stopped");
             let (meta, history) = reader.history().expect("reads");
             let id = meta.expect("is there").id;
             assert!(id >= last && history.last().map(|entry| entry.id) == Some(id));
