@@ -1186,15 +1186,22 @@ mod tests {
         let (_temp, dir) = dir();
         let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
         let (_, mut state) = state(&store);
-        let mut keys: Vec<Vec<u8>> =
-            (0..2000u32).map(|i| [vec![b'x'; 4000], i.to_be_bytes().to_vec()].concat()).collect();
+        // More neighbours in each key group than a scan reads at once, and others behind them.
+        let long = |first, i: u32| [vec![first; 600], i.to_be_bytes().to_vec()].concat();
+        let mut keys: Vec<Vec<u8>> = (0..8000).map(|i| long(b'x', i)).chain((0..300).map(|i| long(b'y', i))).collect();
         keys.extend([480, 481, 482, 483, 497, 498, 499].map(|len| vec![b'x'; len]));
         keys.sort();
         for key in &keys {
             state.entry(7, key, Vec::new).expect("reads").push(1);
         }
         commit(&store, 1, &mut state);
-        let (_, mut reopened) = self::state(&store);
+        let (snapshot, mut reopened) = self::state(&store);
+        let of_group: Vec<&Vec<u8>> = keys.iter().filter(|key| crate::state::key_group(key) == 9).collect();
+        for pair in of_group.windows(2) {
+            let mut next = Vec::new();
+            snapshot.scan(OPERATOR, 7, 9, Some(pair[0]), 1, &mut next).expect("reads");
+            assert!(next[0].0 == *pair[1]);
+        }
         let found: Vec<Vec<u8>> = reopened.take_namespace(7).map(|entry| entry.expect("reads").0.to_vec()).collect();
         assert!(found == keys);
         store.reader().verify().expect("is right");
