@@ -280,3 +280,169 @@ pub fn decode_record<T: serde::de::DeserializeOwned>(lmdb_key: &[u8], stored: &[
         Err(error) => Err(RecordError::Corrupt(format!("a record does not decode ({error})"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
+
+    use super::super::meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows};
+    use super::*;
+    use crate::event::{Epoch, LogTime, Lsn, Position};
+
+    fn encoded(operator: u32, namespace: i64, key: &[u8], value: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let (mut lmdb_key, mut stored) = (Vec::new(), Vec::new());
+        state_key(&mut lmdb_key, operator, namespace, key);
+        state_value(&mut stored, &lmdb_key, key, value);
+        (lmdb_key, stored)
+    }
+
+    /// Compares with committed bytes; `FOREBAY_BLESS=1` writes them where there are none.
+    fn golden(name: &str, bytes: &[u8]) {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/checkpoint-v1").join(name);
+        if std::env::var_os("FOREBAY_BLESS").is_some() && !path.exists() {
+            std::fs::create_dir_all(path.parent().expect("has a parent")).expect("creates");
+            std::fs::write(&path, bytes).expect("writes");
+        }
+        let committed = std::fs::read(&path).expect("is committed");
+        assert!(bytes == committed, "{name}: the format changed; bytes now: {bytes:02x?}");
+    }
+
+    fn meta() -> CheckpointMeta {
+        CheckpointMeta {
+            id: 7,
+            epoch: Epoch([9; 16]),
+            pipeline: "plant-a".to_owned(),
+            cut: Lsn(123_456),
+            cut_time: LogTime(1_775_091_490_000_000),
+            wall_time_us: 1_775_091_490_000_123,
+            sources: [(
+                "plant".to_owned(),
+                Position::File { inode: 42, head_crc: 0xdead_beef, head_len: 1024, offset: 99_999 },
+            )]
+            .into(),
+            engine: vec![1, 2, 3],
+            operators: vec![OperatorMeta {
+                id: 1,
+                name: "avg_10s/window/0".to_owned(),
+                fingerprint: "f00d".to_owned(),
+                value_type: "window_aggregate".to_owned(),
+                namespaces: [-10_000, 1_775_091_500_000].into(),
+            }],
+            sinks: vec![SinkMeta { name: "archive".to_owned(), rows: 1000, progress: vec![4, 5] }],
+            config: "[pipeline]\nname = \"plant-a\"\n".to_owned(),
+            semantics_version: 1,
+            program_version: "0.1.0".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_format_is_as_committed() {
+        let long: Vec<u8> = (0..600u32).map(|i| (i % 251) as u8).collect();
+        for (name, namespace, key) in [("short", 1_775_091_500_000, b"device-1".as_slice()), ("long", -1, &long)] {
+            let (lmdb_key, stored) = encoded(1, namespace, key, &[1, 2, 3]);
+            golden(&format!("state-{name}-key.bin"), &lmdb_key);
+            golden(&format!("state-{name}-value.bin"), &stored);
+        }
+        let (lmdb_key, stored) = encoded(1, 0, b"k", b"v");
+        let mut group = Group::default();
+        group.add(&lmdb_key, &stored);
+        let key = group_key(1, 5);
+        let mut value = Vec::new();
+        group.encode(&key, &mut value);
+        golden("group-key.bin", &key);
+        golden("group-value.bin", &value);
+        golden("meta.bin", &encode_record(META_KEY, &meta()).expect("encodes"));
+        let history = HistoryEntry {
+            id: 7,
+            wall_time_us: 1_775_091_490_000_123,
+            cut: Lsn(123_456),
+            cut_time: LogTime(1_775_091_490_000_000),
+            duration_us: 12_345,
+            synced: true,
+            changes: 10,
+            bytes_written: 1000,
+            operators: vec![OperatorTotals { name: "avg_10s/window/0".to_owned(), keys: 10, bytes: 500 }],
+            sinks: vec![SinkRows { name: "archive".to_owned(), rows: 1000 }],
+        };
+        golden("history.bin", &encode_record(&7u64.to_be_bytes(), &history).expect("encodes"));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let record = encode_record(META_KEY, &meta()).expect("encodes");
+        assert_eq!(decode_record::<CheckpointMeta>(META_KEY, &record), Ok(meta()));
+        let (lmdb_key, stored) = encoded(1, 5, &[7; 700], b"value");
+        for bit in 0..record.len() * 8 {
+            let mut flipped = record.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(decode_record::<CheckpointMeta>(META_KEY, &flipped), Err(RecordError::Corrupt(_))));
+        }
+        for bit in 0..stored.len() * 8 {
+            let mut flipped = stored.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_state(&lmdb_key, &flipped).is_err());
+        }
+        for bit in 0..lmdb_key.len() * 8 {
+            let mut flipped = lmdb_key.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode_state(&flipped, &stored).is_err());
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_is_told_from_damage() {
+        let mut record = Vec::new();
+        with_crc(META_KEY, &mut record, |out| out.extend_from_slice(&[2, 0, 1, 2, 3]));
+        assert_eq!(decode_record::<CheckpointMeta>(META_KEY, &record), Err(RecordError::Version(2)));
+    }
+
+    #[test]
+    fn a_prefix_ends_behind_all_that_begins_with_it() {
+        assert_eq!(prefix_end(&[1, 2]), Bound::Excluded(vec![1, 3]));
+        assert_eq!(prefix_end(&[1, 255, 255]), Bound::Excluded(vec![2]));
+        assert_eq!(prefix_end(&[255, 255]), Bound::Unbounded);
+    }
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..40),
+            proptest::collection::vec(any::<u8>(), 470..520),
+            Just(vec![3; 5000]),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes(operator: u32, namespace: i64, key in key(), value: Vec<u8>) {
+            let (lmdb_key, stored) = encoded(operator, namespace, &key, &value);
+            prop_assert!(lmdb_key.len() <= 511);
+            let entry = decode_state(&lmdb_key, &stored).expect("decodes");
+            prop_assert_eq!((entry.operator, entry.namespace), (operator, namespace));
+            prop_assert_eq!((&*entry.key, entry.value), (key.as_slice(), value.as_slice()));
+            prop_assert!(lmdb_key.starts_with(&namespace_prefix(operator, entry.group, namespace)));
+        }
+
+        #[test]
+        fn lmdb_keys_are_ordered_as_keys_are(a: (i64, Vec<u8>), b: (i64, Vec<u8>)) {
+            let of = |(namespace, key): &(i64, Vec<u8>)| {
+                [namespace_prefix(0, 0, *namespace), key.clone()].concat()
+            };
+            prop_assert_eq!(of(&a).cmp(&of(&b)), a.cmp(&b));
+        }
+
+        #[test]
+        fn nothing_makes_a_decoder_panic(lmdb_key in proptest::collection::vec(any::<u8>(), 0..520), body: Vec<u8>) {
+            let _ = decode_state(&lmdb_key, &body);
+            let mut stored = Vec::new();
+            with_crc(&lmdb_key, &mut stored, |out| out.extend_from_slice(&body));
+            let _ = decode_state(&lmdb_key, &stored);
+            let _ = Group::decode(&lmdb_key, &stored);
+            let mut record = Vec::new();
+            with_crc(META_KEY, &mut record, |out| out.extend([1, 0].iter().chain(&body)));
+            let _ = decode_record::<CheckpointMeta>(META_KEY, &record);
+            let _ = decode_record::<HistoryEntry>(META_KEY, &record);
+        }
+    }
+}

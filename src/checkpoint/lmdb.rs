@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use super::CheckpointError;
 use super::layout::{self, Group, META_KEY, RecordError};
 use super::meta::{CheckpointMeta, HISTORY_MAX, HistoryEntry, OperatorTotals, SinkRows};
-use crate::state::{Change, Frozen, KEY_GROUPS, StateError, StateReader};
+use crate::state::{Change, Frozen, KEY_GROUPS, StateError, StateReader, StoredPair};
 
 /// Address space that is reserved for the map: what a state can grow to.
 #[cfg(target_pointer_width = "64")]
@@ -672,7 +672,7 @@ impl StateReader for Snapshot {
         group: u8,
         after: Option<&[u8]>,
         limit: usize,
-        out: &mut Vec<(Vec<u8>, Vec<u8>)>,
+        out: &mut Vec<StoredPair>,
     ) -> Result<(), StateError> {
         let read_error = |error| Self::state_error(operator, self.env.read_error(error));
         let prefix = layout::namespace_prefix(operator, group, namespace);
@@ -711,7 +711,7 @@ impl StateReader for Snapshot {
     }
 }
 
-fn sort_tail(entries: &mut [(Vec<u8>, Vec<u8>)], from: usize) {
+fn sort_tail(entries: &mut [StoredPair], from: usize) {
     if let Some(tail) = entries.get_mut(from..) {
         tail.sort_by(|a, b| a.0.cmp(&b.0));
     }
@@ -842,4 +842,499 @@ impl CheckpointReader {
 /// The first thing that is wrong.
 pub fn verify(dir: &Path) -> Result<Verified, CheckpointError> {
     CheckpointReader::open(dir)?.verify()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use proptest::prelude::*;
+    use tempfile::TempDir;
+
+    use super::super::meta::OperatorMeta;
+    use super::*;
+    use crate::event::Lsn;
+    use crate::state::model::{self, OPERATOR, Store};
+    use crate::state::{Checkpointed, KeyedState};
+
+    fn dir() -> (TempDir, PathBuf) {
+        let temp = tempfile::tempdir().expect("creates");
+        let dir = temp.path().join("checkpoint");
+        (temp, dir)
+    }
+
+    fn meta(id: u64) -> CheckpointMeta {
+        let operator = OperatorMeta { id: OPERATOR, name: "q/window/0".to_owned(), ..OperatorMeta::default() };
+        CheckpointMeta { id, cut: Lsn(id * 100), operators: vec![operator], ..CheckpointMeta::default() }
+    }
+
+    fn state(store: &CheckpointStore) -> (Arc<Snapshot>, KeyedState<Vec<u8>>) {
+        let snapshot = Arc::new(store.snapshot().expect("begins"));
+        let meta = snapshot.meta().expect("reads").unwrap_or_default();
+        let namespaces = meta.operators.first().map(|operator| operator.namespaces.clone()).unwrap_or_default();
+        let state = KeyedState::new(OPERATOR, Arc::clone(&snapshot) as Arc<dyn StateReader>, namespaces);
+        (snapshot, state)
+    }
+
+    fn commit(store: &CheckpointStore, id: u64, state: &mut KeyedState<Vec<u8>>) -> CommitStats {
+        let frozen = state.freeze().expect("freezes");
+        store.commit(&meta(id), &[(OPERATOR, frozen)]).expect("commits")
+    }
+
+    /// A store whose one checkpoint holds `count` entries; the values are easy to find in the file.
+    fn filled(dir: &Path, count: u64) -> CheckpointStore {
+        let store = CheckpointStore::open(dir, OpenMode::Create).expect("creates");
+        let (_, mut state) = state(&store);
+        for i in 0..count {
+            state.entry((i % 3) as i64, &i.to_be_bytes(), Vec::new).expect("reads").extend(marker(i));
+        }
+        commit(&store, 1, &mut state);
+        store
+    }
+
+    fn marker(i: u64) -> Vec<u8> {
+        format!("<<value {i:06} of the test>>").into_bytes()
+    }
+
+    /// A layer that fails after some changes.
+    struct Fails {
+        layer: Arc<dyn Frozen>,
+        after: usize,
+    }
+
+    impl Frozen for Fails {
+        fn is_empty(&self) -> bool {
+            false
+        }
+
+        fn namespaces(&self) -> &BTreeSet<i64> {
+            self.layer.namespaces()
+        }
+
+        fn for_each(&self, visit: &mut dyn FnMut(Change<'_>) -> ControlFlow<()>) -> Result<(), StateError> {
+            let mut left = self.after;
+            self.layer.for_each(&mut |change| {
+                if left == 0 {
+                    return ControlFlow::Break(());
+                }
+                left -= 1;
+                visit(change)
+            })?;
+            Err(StateError::InFlight { operator: OPERATOR })
+        }
+    }
+
+    struct LmdbStore {
+        _temp: TempDir,
+        dir: PathBuf,
+        store: Option<(CheckpointStore, Arc<Snapshot>)>,
+        id: u64,
+    }
+
+    impl LmdbStore {
+        fn new() -> LmdbStore {
+            let (temp, dir) = dir();
+            let mut store = LmdbStore { _temp: temp, dir, store: None, id: 0 };
+            store.reopen();
+            store
+        }
+
+        fn store(&self) -> &(CheckpointStore, Arc<Snapshot>) {
+            self.store.as_ref().expect("is open")
+        }
+    }
+
+    impl Store for LmdbStore {
+        fn reader(&mut self) -> (Arc<dyn StateReader>, BTreeSet<i64>) {
+            let (_, snapshot) = self.store();
+            let meta = snapshot.meta().expect("reads").unwrap_or_default();
+            let namespaces = meta.operators.first().map(|operator| operator.namespaces.clone()).unwrap_or_default();
+            (Arc::clone(snapshot) as Arc<dyn StateReader>, namespaces)
+        }
+
+        fn commit(&mut self, frozen: &Arc<dyn Frozen>) {
+            self.id += 1;
+            let (store, _) = self.store();
+            store.commit(&meta(self.id), &[(OPERATOR, Arc::clone(frozen))]).expect("commits");
+            store.reader().verify().expect("is right");
+        }
+
+        fn renew(&mut self) {
+            self.store().1.renew().expect("begins");
+        }
+
+        fn fail(&mut self, frozen: &Arc<dyn Frozen>) {
+            let fails = Fails { layer: Arc::clone(frozen), after: 3 };
+            let (store, _) = self.store();
+            store.commit(&meta(self.id + 1), &[(OPERATOR, Arc::new(fails))]).expect_err("must fail");
+            store.reader().verify().expect("is right");
+        }
+
+        fn reopen(&mut self) {
+            self.store = None;
+            let store = CheckpointStore::open(&self.dir, OpenMode::Create).expect("opens");
+            let snapshot = Arc::new(store.snapshot().expect("begins"));
+            self.store = Some((store, snapshot));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn state_over_lmdb_behaves_like_a_map(ops in proptest::collection::vec(model::op(), 1..100)) {
+            model::check(LmdbStore::new(), &ops);
+        }
+    }
+
+    #[test]
+    fn an_empty_state_commits_and_opens_again() {
+        let (_temp, dir) = dir();
+        assert!(matches!(CheckpointStore::open(&dir, OpenMode::Existing), Err(CheckpointError::Missing { .. })));
+        assert!(matches!(CheckpointReader::open(&dir), Err(CheckpointError::Missing { .. })));
+        assert!(!dir.exists());
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        assert!(matches!(CheckpointReader::open(&dir), Err(CheckpointError::AlreadyOpen { .. })));
+        assert_eq!(store.reader().latest().expect("reads"), None);
+        assert_eq!(store.reader().verify().expect("is right"), Verified::default());
+        store.commit(&CheckpointMeta { id: 1, ..CheckpointMeta::default() }, &[]).expect("commits");
+        drop(store);
+        let store = CheckpointStore::open(&dir, OpenMode::Existing).expect("opens");
+        assert_eq!(store.reader().latest().expect("reads").map(|meta| meta.id), Some(1));
+        assert!(!dir.with_extension("new").exists());
+    }
+
+    #[test]
+    fn a_creation_that_broke_off_is_begun_again_but_lost_data_is_not_made_new() {
+        let (_temp, dir) = dir();
+        fs::create_dir_all(dir.with_extension("new")).expect("creates");
+        fs::write(dir.with_extension("new").join(DATA_FILE), b"half").expect("writes");
+        fs::create_dir_all(&dir).expect("creates");
+        drop(CheckpointStore::open(&dir, OpenMode::Create).expect("creates"));
+        fs::remove_file(dir.join(DATA_FILE)).expect("removes");
+        let error = CheckpointStore::open(&dir, OpenMode::Create).err().expect("refuses");
+        assert_eq!(error.exit_code(), 65, "{error}");
+    }
+
+    #[test]
+    fn opening_an_existing_environment_writes_nothing() {
+        let (_temp, dir) = dir();
+        drop(filled(&dir, 100));
+        let before = fs::read(dir.join(DATA_FILE)).expect("reads");
+        let store = CheckpointStore::open(&dir, OpenMode::Existing).expect("opens");
+        store.snapshot().expect("begins");
+        drop(store);
+        assert!(fs::read(dir.join(DATA_FILE)).expect("reads") == before);
+    }
+
+    #[test]
+    fn what_a_failed_commit_held_is_in_the_next() {
+        let (_temp, dir) = dir();
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        let (snapshot, mut state) = state(&store);
+        for i in 0..50u64 {
+            state.entry(1, &i.to_be_bytes(), Vec::new).expect("reads").push(1);
+        }
+        let frozen = state.freeze().expect("freezes");
+        for i in 40..60u64 {
+            state.entry(1, &i.to_be_bytes(), Vec::new).expect("reads").push(2);
+        }
+        state.remove(1, &0u64.to_be_bytes());
+        let layer: Arc<dyn Frozen> = Arc::new(Fails { layer: frozen, after: 20 });
+        store.commit(&meta(1), &[(OPERATOR, layer)]).expect_err("must fail");
+        state.failed();
+        assert_eq!(store.reader().latest().expect("reads"), None);
+        let stats = commit(&store, 1, &mut state);
+        assert_eq!((stats.changes, stats.operators[0].keys), (59, 59));
+        snapshot.renew().expect("begins");
+        state.committed();
+        let (_, mut reopened) = self::state(&store);
+        let all: Vec<(u64, Vec<u8>)> = reopened
+            .take_namespace(1)
+            .map(|entry| entry.expect("reads"))
+            .map(|(key, value)| (u64::from_be_bytes((*key).try_into().expect("is eight bytes")), value))
+            .collect();
+        let expected = (1..60u64).map(|i| {
+            let value = [1].into_iter().filter(|_| i < 50).chain([2].into_iter().filter(|_| i >= 40));
+            (i, value.collect::<Vec<u8>>())
+        });
+        assert_eq!(all, expected.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_flipped_bit_in_a_value_is_found() {
+        let (_temp, dir) = dir();
+        drop(filled(&dir, 300));
+        let path = dir.join(DATA_FILE);
+        let pristine = fs::read(&path).expect("reads");
+        for i in (0..300).step_by(7) {
+            let marker = marker(i);
+            // Pages that were split still show the value in their unused part.
+            let places: Vec<usize> = memchr::memmem::find_iter(&pristine, &marker).collect();
+            assert!(!places.is_empty());
+            let mut damaged = pristine.clone();
+            for at in places {
+                damaged[at + (i as usize) % marker.len()] ^= 1 << (i % 8);
+            }
+            fs::write(&path, &damaged).expect("writes");
+            let error = verify(&dir).expect_err("must be found");
+            assert_eq!(error.exit_code(), 65, "{error}");
+            let store = CheckpointStore::open(&dir, OpenMode::Existing).expect("opens");
+            let (_, state) = state(&store);
+            let error = state.get((i % 3) as i64, &i.to_be_bytes()).expect_err("a read finds it too");
+            assert_eq!(error.exit_code(), 65, "{error}");
+        }
+        fs::write(&path, &pristine).expect("writes");
+        assert_eq!(verify(&dir).expect("is right").entries, 300);
+    }
+
+    /// Changes the environment behind the checkpoint's back.
+    fn tamper(store: &CheckpointStore, change: impl FnOnce(&Databases, &mut RwTxn<'_>)) -> CheckpointError {
+        let mut txn = store.env.env.write_txn().expect("begins");
+        change(&store.env.dbs, &mut txn);
+        txn.commit().expect("commits");
+        store.reader().verify().expect_err("must be found")
+    }
+
+    #[test]
+    fn entries_that_are_missing_old_or_too_many_are_found() {
+        let entry = |i: u64, value: &[u8]| {
+            let (mut key, mut stored) = (Vec::new(), Vec::new());
+            layout::state_key(&mut key, OPERATOR, 0, &i.to_be_bytes());
+            layout::state_value(&mut stored, &key, &i.to_be_bytes(), value);
+            (key, stored)
+        };
+        type Tamper<'a> = &'a dyn Fn(&Databases, &mut RwTxn<'_>);
+        let changes: [Tamper<'_>; 4] = [
+            &|dbs, txn| assert!(dbs.state.delete(txn, &entry(3, b"").0).expect("deletes")),
+            &|dbs, txn| dbs.state.put(txn, &entry(3, b"").0, &entry(3, b"old").1).expect("puts"),
+            &|dbs, txn| dbs.state.put(txn, &entry(300_000, b"").0, &entry(300_000, b"new").1).expect("puts"),
+            &|dbs, txn| {
+                let key = dbs.groups.first(txn).expect("reads").expect("is there").0.to_vec();
+                dbs.groups.delete(txn, &key).expect("deletes");
+            },
+        ];
+        for change in changes {
+            let (_temp, dir) = dir();
+            let error = tamper(&filled(&dir, 300), change);
+            assert_eq!(error.exit_code(), 65, "{error}");
+            assert!(error.to_string().contains("key group"), "{error}");
+        }
+    }
+
+    #[test]
+    fn another_format_version_is_refused() {
+        let (_temp, dir) = dir();
+        let store = filled(&dir, 3);
+        let mut record = store
+            .env
+            .dbs
+            .meta
+            .get(&store.env.begin().expect("begins"), META_KEY)
+            .expect("reads")
+            .expect("is there")
+            .to_vec();
+        record[4] = 99;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(META_KEY), &record[4..]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        tamper(&store, |dbs, txn| dbs.meta.put(txn, META_KEY, &record).expect("puts"));
+        drop(store);
+        let error = CheckpointStore::open(&dir, OpenMode::Existing).err().expect("refuses");
+        assert!(matches!(error, CheckpointError::Version { found: 99, .. }), "{error}");
+        assert_eq!(error.exit_code(), 65);
+    }
+
+    #[test]
+    fn a_commit_takes_one_layer_for_each_operator_and_an_ascending_id() {
+        let (_temp, dir) = dir();
+        let store = filled(&dir, 3);
+        let refused = |meta: &CheckpointMeta, layers: &[(u32, Arc<dyn Frozen>)]| {
+            matches!(store.commit(meta, layers), Err(CheckpointError::Misuse { .. }))
+        };
+        let layer = || KeyedState::<Vec<u8>>::empty(OPERATOR).freeze().expect("freezes");
+        assert!(refused(&meta(2), &[]));
+        assert!(refused(&meta(2), &[(OPERATOR, layer()), (OPERATOR, layer())]));
+        assert!(refused(&meta(1), &[(OPERATOR, layer())]), "the id must ascend");
+        assert!(refused(&CheckpointMeta { id: 2, ..CheckpointMeta::default() }, &[]), "state would belong to nobody");
+        assert_eq!(store.reader().latest().expect("reads").map(|meta| meta.id), Some(1));
+    }
+
+    #[test]
+    fn history_keeps_the_last_hundred_and_the_file_stays_small() {
+        let (_temp, dir) = dir();
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        let (snapshot, mut state) = state(&store);
+        for id in 1..=150u64 {
+            for i in 0..50u64 {
+                *state.entry(0, &i.to_be_bytes(), Vec::new).expect("reads") = vec![id as u8; 100];
+            }
+            commit(&store, id, &mut state);
+            snapshot.renew().expect("begins");
+            state.committed();
+        }
+        let (meta, history) = store.reader().history().expect("reads");
+        assert_eq!(meta.map(|meta| meta.id), Some(150));
+        assert_eq!(history.iter().map(|entry| entry.id).collect::<Vec<_>>(), (51..=150).collect::<Vec<_>>());
+        assert!(history.iter().all(|entry| entry.synced == (entry.id < 150) && entry.operators[0].keys == 50));
+        assert!(fs::metadata(dir.join(DATA_FILE)).expect("is there").len() < 1 << 20);
+        assert!(store.reader().used_bytes().expect("tells") < 1 << 20);
+    }
+
+    #[test]
+    fn neighbours_with_the_same_long_beginning_come_in_order() {
+        let (_temp, dir) = dir();
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        let (_, mut state) = state(&store);
+        // More neighbours in each key group than a scan reads at once, and others behind them.
+        let long = |first, i: u32| [vec![first; 600], i.to_be_bytes().to_vec()].concat();
+        let mut keys: Vec<Vec<u8>> = (0..8000).map(|i| long(b'x', i)).chain((0..300).map(|i| long(b'y', i))).collect();
+        keys.extend([480, 481, 482, 483, 497, 498, 499].map(|len| vec![b'x'; len]));
+        keys.sort();
+        for key in &keys {
+            state.entry(7, key, Vec::new).expect("reads").push(1);
+        }
+        commit(&store, 1, &mut state);
+        let (snapshot, mut reopened) = self::state(&store);
+        let of_group: Vec<&Vec<u8>> = keys.iter().filter(|key| crate::state::key_group(key) == 9).collect();
+        for pair in of_group.windows(2) {
+            let mut next = Vec::new();
+            snapshot.scan(OPERATOR, 7, 9, Some(pair[0]), 1, &mut next).expect("reads");
+            assert!(next[0].0 == *pair[1]);
+        }
+        let found: Vec<Vec<u8>> = reopened.take_namespace(7).map(|entry| entry.expect("reads").0.to_vec()).collect();
+        assert!(found == keys);
+        store.reader().verify().expect("is right");
+    }
+
+    #[test]
+    fn a_copy_without_lock_file_is_read_and_nothing_is_created() {
+        let (temp, dir) = dir();
+        drop(filled(&dir, 300));
+        let copy = temp.path().join("copy");
+        fs::create_dir(&copy).expect("creates");
+        fs::copy(dir.join(DATA_FILE), copy.join(DATA_FILE)).expect("copies");
+        let reader = CheckpointReader::open(&copy).expect("opens");
+        assert_eq!(reader.verify().expect("is right").entries, 300);
+        let (_, first) = reader.entries(OPERATOR, None, None, 200).expect("reads");
+        let (_, rest) = reader.entries(OPERATOR, None, first.last().map(|e| e.place.as_slice()), 200).expect("reads");
+        assert_eq!((first.len(), rest.len()), (200, 100));
+        let group = first[0].group;
+        let (_, of_group) = reader.entries(OPERATOR, Some(group), None, 1000).expect("reads");
+        assert!(!of_group.is_empty() && of_group.iter().all(|entry| entry.group == group));
+        assert_eq!(fs::read_dir(&copy).expect("reads").count(), 1);
+    }
+
+    const CHILD_DIR: &str = "FOREBAY_TEST_CHECKPOINT_DIR";
+
+    /// Runs an ignored test of this module in a process of its own, over `dir`.
+    fn child(test: &str, dir: &Path) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("is known"));
+        command.args(["--ignored", "--exact", "--nocapture", &format!("checkpoint::lmdb::tests::{test}")]);
+        command.env(CHILD_DIR, dir).stdout(Stdio::piped());
+        command
+    }
+
+    #[test]
+    #[ignore = "the other process of `a_reader_in_another_process_sees_whole_checkpoints`"]
+    fn child_reads() {
+        let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+        let reader = CheckpointReader::open(Path::new(&dir)).expect("opens");
+        let (mut last, started) = (0, Instant::now());
+        while last < 60 {
+            assert!(started.elapsed() < Duration::from_secs(120), "the other process stopped");
+            let (meta, history) = reader.history().expect("reads");
+            let id = meta.expect("is there").id;
+            assert!(id >= last && history.last().map(|entry| entry.id) == Some(id));
+            last = id;
+            // All values of one checkpoint are the same.
+            let (id, entries) = reader.entries(OPERATOR, None, None, 1000).expect("reads");
+            assert!(entries.len() == 200 && entries.iter().all(|entry| entry.value == entries[0].value), "{id}");
+            reader.verify().expect("is right");
+        }
+    }
+
+    #[test]
+    fn a_reader_in_another_process_sees_whole_checkpoints() {
+        let (_temp, dir) = dir();
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        let (snapshot, mut state) = state(&store);
+        let mut reader = None;
+        for id in 1..=60u64 {
+            for i in 0..200u64 {
+                *state.entry(0, &i.to_be_bytes(), Vec::new).expect("reads") = vec![id as u8; 50];
+            }
+            commit(&store, id, &mut state);
+            snapshot.renew().expect("begins");
+            state.committed();
+            reader.get_or_insert_with(|| child("child_reads", &dir).spawn().expect("starts"));
+        }
+        let output = reader.expect("was started").wait_with_output().expect("ends");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"));
+    }
+
+    #[test]
+    #[ignore = "the other process of `a_killed_engine_leaves_its_last_checkpoint`"]
+    fn child_commits() {
+        let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
+        let store = CheckpointStore::open(Path::new(&dir), OpenMode::Create).expect("opens");
+        let (snapshot, mut state) = state(&store);
+        let first = snapshot.meta().expect("reads").map_or(1, |meta| meta.id + 1);
+        for id in first.. {
+            for i in 0..500u64 {
+                *state.entry((id / 10) as i64, &i.to_be_bytes(), Vec::new).expect("reads") = id.to_be_bytes().to_vec();
+            }
+            state.remove_namespace((id / 10) as i64 - 1);
+            commit(&store, id, &mut state);
+            println!("\ncommitted {id}");
+            snapshot.renew().expect("begins");
+            state.committed();
+        }
+    }
+
+    #[test]
+    fn a_killed_engine_leaves_its_last_checkpoint() {
+        let (_temp, dir) = dir();
+        let mut reported = 0u64;
+        for round in 1..=8 {
+            let mut child = child("child_commits", &dir).spawn().expect("starts");
+            let lines = BufReader::new(child.stdout.take().expect("is piped")).lines().map_while(Result::ok);
+            let ids = lines.filter_map(|line| line.strip_prefix("committed ").and_then(|id| id.parse().ok()));
+            let mut ids = ids.take(round * 2);
+            reported = ids.by_ref().last().expect("commits");
+            child.kill().expect("kills");
+            child.wait().expect("ends");
+            let store = CheckpointStore::open(&dir, OpenMode::Existing).expect("opens");
+            let verified = store.reader().verify().expect("is right");
+            let id = store.reader().latest().expect("reads").expect("is there").id;
+            assert!(id >= reported, "{id} after {reported}");
+            assert_eq!(verified.entries, 500);
+            let (_, state) = state(&store);
+            let value = state.get((id / 10) as i64, &7u64.to_be_bytes()).expect("reads").expect("is there");
+            assert_eq!(value.as_slice(), id.to_be_bytes());
+        }
+        assert!(reported > 8);
+    }
+
+    #[test]
+    fn want_of_space_is_told_from_a_broken_disk() {
+        let error = |errno: Errno, free: u64| {
+            write_error(Path::new("d"), heed::Error::Io(errno.into()), || Some(free)).exit_code_and_kind()
+        };
+        assert_eq!(error(Errno::IO, RESERVE_BYTES - 1), (74, true));
+        assert_eq!(error(Errno::IO, RESERVE_BYTES), (74, false));
+        assert_eq!(error(Errno::NOSPC, RESERVE_BYTES * 2), (74, true));
+        assert_eq!(error(Errno::ACCESS, 0), (74, false));
+        let damaged = write_error(Path::new("d"), heed::Error::Mdb(MdbError::Corrupted), || Some(0));
+        assert_eq!(damaged.exit_code_and_kind(), (65, false));
+        let full = write_error(Path::new("d"), heed::Error::Mdb(MdbError::MapFull), || Some(0));
+        assert_eq!(full.exit_code_and_kind(), (74, false), "a full map is not a full disk");
+    }
+
+    impl CheckpointError {
+        fn exit_code_and_kind(&self) -> (u8, bool) {
+            (self.exit_code(), matches!(self, CheckpointError::NoSpace { .. }))
+        }
+    }
 }

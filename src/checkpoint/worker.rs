@@ -27,7 +27,6 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 pub struct SinkSync {
     /// Name of the sink, for messages.
     pub sink: String,
-    #[expect(clippy::type_complexity, reason = "a boxed closure, named nowhere else")]
     pub sync: Box<dyn FnOnce() -> Result<(), Box<dyn StdError + Send + Sync>> + Send>,
 }
 
@@ -49,7 +48,7 @@ pub struct Finished {
 }
 
 enum Message {
-    Job(Job),
+    Job(Box<Job>),
     Discard(Vec<Arc<dyn Frozen>>),
 }
 
@@ -94,7 +93,7 @@ impl CheckpointWorker {
             return Err(CheckpointError::Misuse { what: format!("checkpoint {id} is still being made") });
         }
         let job_is = (job.meta.id, job.meta.cut);
-        let sent = self.messages.as_ref().is_some_and(|messages| messages.send(Message::Job(job)).is_ok());
+        let sent = self.messages.as_ref().is_some_and(|messages| messages.send(Message::Job(Box::new(job))).is_ok());
         if !sent {
             return Err(CheckpointError::ThreadDied);
         }
@@ -169,7 +168,7 @@ impl<W: Fn()> Drop for Outbox<W> {
 fn run<W: Fn()>(store: &CheckpointStore, inbox: &Receiver<Message>, outbox: Outbox<W>, waiting: &AtomicBool) {
     while let Ok(message) = inbox.recv() {
         let Job { meta, layers, syncs } = match message {
-            Message::Job(job) => job,
+            Message::Job(job) => *job,
             Message::Discard(layers) => {
                 drop(layers);
                 continue;
@@ -229,5 +228,104 @@ fn commit_when_there_is_space(
             }
         }
         pause = (pause * 2).min(RETRY_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::super::lmdb::OpenMode;
+    use super::super::meta::OperatorMeta;
+    use super::*;
+    use crate::state::{Checkpointed, KeyedState};
+
+    fn job(id: u64, state: &mut KeyedState<u64>, syncs: Vec<SinkSync>) -> Job {
+        let operators = vec![OperatorMeta { id: 1, name: "q".to_owned(), ..OperatorMeta::default() }];
+        let meta = CheckpointMeta { id, cut: Lsn(id), operators, ..CheckpointMeta::default() };
+        Job { meta, layers: vec![(1, state.freeze().expect("freezes"))], syncs }
+    }
+
+    fn sync(f: impl FnOnce() -> Result<(), Box<dyn StdError + Send + Sync>> + Send + 'static) -> SinkSync {
+        SinkSync { sink: "archive".to_owned(), sync: Box::new(f) }
+    }
+
+    #[test]
+    fn sinks_are_synced_before_the_commit_and_a_failed_sync_prevents_it() {
+        let temp = tempfile::tempdir().expect("creates");
+        let store = CheckpointStore::open(&temp.path().join("checkpoint"), OpenMode::Create).expect("creates");
+        let woken = Arc::new(AtomicUsize::new(0));
+        let wakes = Arc::clone(&woken);
+        let mut worker = CheckpointWorker::start(store.clone(), move || {
+            wakes.fetch_add(1, Ordering::SeqCst);
+        })
+        .expect("starts");
+        assert!(worker.poll().is_none() && worker.wait().is_none());
+        let mut state = KeyedState::<u64>::empty(1);
+        *state.entry(0, b"k", || 1).expect("reads") = 2;
+
+        let failing = job(1, &mut state, vec![sync(|| Err("EIO".into()))]);
+        worker.submit(failing).expect("takes it");
+        let second = CheckpointWorker::submit(&mut worker, job(2, &mut KeyedState::empty(1), Vec::new()));
+        assert!(matches!(second, Err(CheckpointError::Misuse { .. })));
+        let finished = worker.wait().expect("ends");
+        assert_eq!(finished.id, 1);
+        assert!(matches!(finished.result, Err(CheckpointError::SinkSync { .. })), "{finished:?}");
+        assert_eq!(store.reader().latest().expect("reads"), None);
+        state.failed();
+        assert!(state.has_changes());
+
+        let reader = store.reader();
+        let before_commit = sync(move || {
+            assert_eq!(reader.latest()?, None, "the commit comes after the sync");
+            Ok(())
+        });
+        worker.submit(job(1, &mut state, vec![before_commit])).expect("takes it");
+        let finished = worker.wait().expect("ends");
+        assert_eq!(finished.result.expect("commits").operators[0].keys, 1);
+        assert_eq!(store.reader().latest().expect("reads").map(|meta| meta.id), Some(1));
+        worker.discard(state.committed().into_iter().collect());
+        drop(worker);
+        assert_eq!(woken.load(Ordering::SeqCst), 3, "two jobs and the thread's end");
+    }
+
+    #[test]
+    fn a_thread_that_panics_is_seen() {
+        let temp = tempfile::tempdir().expect("creates");
+        let store = CheckpointStore::open(&temp.path().join("checkpoint"), OpenMode::Create).expect("creates");
+        let (wake, woken) = channel();
+        let mut worker = CheckpointWorker::start(store, move || {
+            let _ = wake.send(());
+        })
+        .expect("starts");
+        worker.submit(job(1, &mut KeyedState::empty(1), vec![sync(|| panic!("(a test's panic)"))])).expect("takes it");
+        woken.recv_timeout(Duration::from_secs(10)).expect("the engine is woken");
+        let finished = worker.poll().expect("ends");
+        assert!(matches!(finished.result, Err(CheckpointError::ThreadDied)));
+    }
+
+    fn no_space() -> CheckpointError {
+        CheckpointError::NoSpace { dir: "d".into(), free_bytes: 0 }
+    }
+
+    #[test]
+    fn a_commit_waits_for_space() {
+        let (_messages, inbox) = channel();
+        let waiting = AtomicBool::new(false);
+        let mut tries = 0;
+        let result = commit_when_there_is_space(&inbox, &waiting, 1, || {
+            tries += 1;
+            assert_eq!(waiting.load(Ordering::Relaxed), tries > 1);
+            if tries < 3 { Err(no_space()) } else { Ok(CommitStats::default()) }
+        });
+        assert!(result.is_ok() && tries == 3 && !waiting.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_stop_does_not_wait_for_space() {
+        let (messages, inbox) = channel();
+        drop(messages);
+        let result = commit_when_there_is_space(&inbox, &AtomicBool::new(false), 1, || Err(no_space()));
+        assert!(matches!(result, Err(CheckpointError::NoSpace { .. })));
     }
 }

@@ -319,3 +319,140 @@ pub fn verify(dir: &Path, format: Format, out: &mut dyn Write) -> Result<(), Che
     }
     .map_err(output)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::checkpoint::{CheckpointStore, OpenMode, SinkMeta};
+    use crate::event::{Epoch, LogTime, Lsn};
+    use crate::state::{Checkpointed, KeyedState, StateReader};
+
+    fn filled() -> (TempDir, PathBuf) {
+        let temp = tempfile::tempdir().expect("creates");
+        let dir = temp.path().join("checkpoint");
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        let snapshot = Arc::new(store.snapshot().expect("begins"));
+        let mut state = KeyedState::<u64>::new(4, Arc::clone(&snapshot) as Arc<dyn StateReader>, []);
+        for id in 1..=2u64 {
+            for i in 0..600 * id {
+                *state.entry(10_000, &i.to_be_bytes(), || 0).expect("reads") += 1;
+            }
+            let operator = OperatorMeta {
+                id: 4,
+                name: "avg/window/0".to_owned(),
+                value_type: "u64".to_owned(),
+                ..OperatorMeta::default()
+            };
+            let meta = CheckpointMeta {
+                id,
+                epoch: Epoch([0xab; 16]),
+                pipeline: "plant-a".to_owned(),
+                cut: Lsn(1000 * id),
+                cut_time: LogTime(1_775_091_490_000_000),
+                wall_time_us: 1_775_091_490_250_000,
+                sources: [(
+                    "plant".to_owned(),
+                    Position::File { inode: 42, head_crc: 1, head_len: 1024, offset: 99_999 },
+                )]
+                .into(),
+                operators: vec![operator],
+                sinks: vec![SinkMeta { name: "archive".to_owned(), rows: 10 * id, progress: vec![1] }],
+                ..CheckpointMeta::default()
+            };
+            store.commit(&meta, &[(4, state.freeze().expect("freezes"))]).expect("commits");
+            snapshot.renew().expect("begins");
+            state.committed();
+        }
+        (temp, dir)
+    }
+
+    fn printed(print: impl FnOnce(&mut dyn Write) -> Result<(), CheckpointError>) -> String {
+        let mut out = Vec::new();
+        print(&mut out).expect("prints");
+        String::from_utf8(out).expect("is text")
+    }
+
+    fn json_lines(text: &str) -> Vec<Value> {
+        text.lines().map(|line| serde_json::from_str(line).expect("is JSON")).collect()
+    }
+
+    #[test]
+    fn list_shows_each_checkpoint_and_which_is_live() {
+        let (_temp, dir) = filled();
+        let text = printed(|out| list(&dir, OutputFormat::Text, out));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("ID  TIME                       LSN  KEYS"), "{text}");
+        assert!(lines[1].starts_with(" 1  2026-04-02T00:58:10.250Z  1000   600"), "{text}");
+        assert!(lines[1].ends_with("archive:10"), "{text}");
+        assert!(lines[2].starts_with(" 2  2026-04-02T00:58:10.250Z  2000  1200"), "{text}");
+        assert!(lines[2].contains('≥') && lines[2].ends_with("archive:20  live"), "{text}");
+        assert_eq!(lines.len(), 3);
+        let json = json_lines(&printed(|out| list(&dir, OutputFormat::Json, out)));
+        assert_eq!(json[0]["restorable"], false);
+        assert_eq!(json[1]["restorable"], true);
+        assert_eq!(json[1]["operators"][0]["keys"], 1200);
+        assert_eq!(json[1]["sinks"][0]["rows"], 20);
+    }
+
+    #[test]
+    fn show_tells_all_of_the_live_one_and_what_is_on_record_of_others() {
+        let (_temp, dir) = filled();
+        let text = printed(|out| show(&dir, None, OutputFormat::Text, out));
+        for part in ["checkpoint        2\n", "plant-a", "yes (live)", "avg/window/0  1200", "inode 42, offset 99999"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+        let json = json_lines(&printed(|out| show(&dir, Some(2), OutputFormat::Json, out)));
+        assert_eq!(json[0]["sources"]["plant"]["offset"], 99_999);
+        assert_eq!(json[0]["operators"][0]["namespaces"][0], 10_000);
+        let text = printed(|out| show(&dir, Some(1), OutputFormat::Text, out));
+        assert!(text.contains("on record only") && text.contains("avg/window/0   600"), "{text}");
+        let error = show(&dir, Some(9), OutputFormat::Text, &mut Vec::new()).expect_err("is not there");
+        assert_eq!(error.exit_code(), 64, "{error}");
+    }
+
+    #[test]
+    fn dump_prints_every_entry_decoded() {
+        let (_temp, dir) = filled();
+        let decode = |operator: &OperatorMeta, _: i64, key: &[u8], value: &[u8]| {
+            assert_eq!(operator.value_type, "u64");
+            json!({"key": key.last(), "value": postcard::from_bytes::<u64>(value).expect("decodes")})
+        };
+        let all = |options, format| printed(|out| dump(&dir, "avg/window/0", options, &decode, format, out));
+        let json = json_lines(&all(DumpOptions::default(), OutputFormat::Json));
+        assert_eq!(json.len(), 1200);
+        assert_eq!(json.iter().filter_map(|line| line["entry"]["value"].as_u64()).sum::<u64>(), 1800);
+        assert!(json.is_sorted_by_key(|line| line["key_group"].as_u64()));
+        assert_eq!(
+            all(DumpOptions { limit: Some(300), ..DumpOptions::default() }, OutputFormat::Text).lines().count(),
+            300
+        );
+        let of_group = json_lines(&all(DumpOptions { key_group: Some(7), limit: None }, OutputFormat::Json));
+        assert!(!of_group.is_empty() && of_group.iter().all(|line| line["key_group"] == 7));
+
+        let raw = printed(|out| {
+            let options = DumpOptions { limit: Some(1), ..DumpOptions::default() };
+            dump(&dir, "avg/window/0", options, &undecoded, OutputFormat::Text, out)
+        });
+        assert!(raw.contains("\"key_hex\":\"") && raw.contains("\"value_base64\":\""), "{raw}");
+        let options = DumpOptions::default();
+        let error = dump(&dir, "avg", options, &undecoded, OutputFormat::Text, &mut Vec::new()).expect_err("unknown");
+        assert!(error.to_string().contains("avg/window/0"), "{error}");
+    }
+
+    #[test]
+    fn verify_reports_what_it_went_over() {
+        let (_temp, dir) = filled();
+        assert!(printed(|out| verify(&dir, OutputFormat::Text, out)).starts_with("ok: 1200 entries in 128 key groups"));
+        assert_eq!(json_lines(&printed(|out| verify(&dir, OutputFormat::Json, out)))[0]["entries"], 1200);
+    }
+
+    #[test]
+    fn sizes_are_readable() {
+        assert_eq!([0, 1023, 1024, 5 << 20, 3 << 40].map(size), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB", "3.0 TiB"]);
+    }
+}

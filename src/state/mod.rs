@@ -72,6 +72,9 @@ pub trait Frozen: Send + Sync {
     fn for_each(&self, visit: &mut dyn FnMut(Change<'_>) -> ControlFlow<()>) -> Result<(), StateError>;
 }
 
+/// Key and value (postcard) of a committed entry.
+pub type StoredPair = (Vec<u8>, Vec<u8>);
+
 /// The committed state below the layers: one consistent view, which changes only when its owner renews it.
 pub trait StateReader: Send + Sync {
     /// The committed value of an entry.
@@ -80,7 +83,7 @@ pub trait StateReader: Send + Sync {
     /// The entry is corrupt or cannot be read.
     fn get(&self, operator: u32, namespace: i64, key: &[u8]) -> Result<Option<Vec<u8>>, StateError>;
 
-    /// Appends at least one and about `limit` entries (key, value) of one key group of a namespace to `out`, in key
+    /// Appends at least one and about `limit` entries of one key group of a namespace to `out`, in key
     /// order, from the first whose key is greater than `after`; appends nothing when there are no more.
     ///
     /// # Errors
@@ -92,7 +95,7 @@ pub trait StateReader: Send + Sync {
         group: u8,
         after: Option<&[u8]>,
         limit: usize,
-        out: &mut Vec<(Vec<u8>, Vec<u8>)>,
+        out: &mut Vec<StoredPair>,
     ) -> Result<(), StateError>;
 }
 
@@ -112,7 +115,7 @@ impl StateReader for NoStored {
         _: u8,
         _: Option<&[u8]>,
         _: usize,
-        _: &mut Vec<(Vec<u8>, Vec<u8>)>,
+        _: &mut Vec<StoredPair>,
     ) -> Result<(), StateError> {
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, RwLock};
 
 use proptest::prelude::*;
 
-use super::{Change, Checkpointed, Frozen, KeyedState, StateError, StateReader, key_group};
+use super::{Change, Checkpointed, Frozen, KeyedState, StateError, StateReader, StoredPair, key_group};
 
 /// Number of the operator in these tests.
 pub(crate) const OPERATOR: u32 = 3;
@@ -71,15 +71,16 @@ pub(crate) trait Store {
     fn reopen(&mut self);
 }
 
-type Model = BTreeMap<(i64, Vec<u8>), u64>;
+/// Entries and open namespaces.
+type Model<V> = (BTreeMap<(i64, Vec<u8>), V>, BTreeSet<i64>);
 
 /// Runs `ops` against the state over `store` and against maps; values are equal at every step.
 pub(crate) fn check(mut store: impl Store, ops: &[Op]) {
     let (reader, namespaces) = store.reader();
     let mut state = KeyedState::<u64>::new(OPERATOR, reader, namespaces);
-    let mut model = (Model::new(), BTreeSet::new());
+    let mut model = Model::<u64>::default();
     let mut committed = model.clone();
-    let mut in_flight: Option<(Arc<dyn Frozen>, (Model, BTreeSet<i64>))> = None;
+    let mut in_flight: Option<(Arc<dyn Frozen>, Model<u64>)> = None;
     for op in ops {
         match *op {
             Op::Add(namespace, key, add) => {
@@ -156,7 +157,7 @@ type Shared = Arc<RwLock<BTreeMap<(i64, Vec<u8>), Vec<u8>>>>;
 /// A store in memory.
 #[derive(Default)]
 pub(crate) struct MemoryStore {
-    durable: (BTreeMap<(i64, Vec<u8>), Vec<u8>>, BTreeSet<i64>),
+    durable: Model<Vec<u8>>,
     shown: Shared,
 }
 
@@ -175,7 +176,7 @@ impl StateReader for MemoryReader {
         group: u8,
         after: Option<&[u8]>,
         limit: usize,
-        out: &mut Vec<(Vec<u8>, Vec<u8>)>,
+        out: &mut Vec<StoredPair>,
     ) -> Result<(), StateError> {
         let shown = self.0.read().expect("not poisoned");
         let entries = shown

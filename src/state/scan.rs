@@ -2,8 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::vec::IntoIter;
 
-use super::{KEY_GROUPS, StateError, StateReader};
+use super::{KEY_GROUPS, StateError, StateReader, StoredPair};
 
 /// Entries read from one key group at a time: at most about `CHUNK` × [`KEY_GROUPS`] entries are in memory.
 const CHUNK: usize = 32;
@@ -17,7 +18,7 @@ pub(super) struct Scan<'a> {
     operator: u32,
     namespace: i64,
     /// What was read ahead of each key group; empty until the first read.
-    buffers: Vec<std::vec::IntoIter<(Vec<u8>, Vec<u8>)>>,
+    buffers: Vec<IntoIter<StoredPair>>,
     heap: BinaryHeap<Head>,
 }
 
@@ -26,7 +27,7 @@ impl<'a> Scan<'a> {
         Scan { reader, operator, namespace, buffers: Vec::new(), heap: BinaryHeap::new() }
     }
 
-    fn read(&self, group: u8, after: Option<&[u8]>) -> Result<std::vec::IntoIter<(Vec<u8>, Vec<u8>)>, StateError> {
+    fn read(&self, group: u8, after: Option<&[u8]>) -> Result<IntoIter<StoredPair>, StateError> {
         let mut chunk = Vec::new();
         self.reader.scan(self.operator, self.namespace, group, after, CHUNK, &mut chunk)?;
         Ok(chunk.into_iter())
@@ -50,7 +51,7 @@ impl<'a> Scan<'a> {
     }
 
     /// The next entry in key order.
-    pub fn next(&mut self) -> Result<Option<(Vec<u8>, Vec<u8>)>, StateError> {
+    pub fn next(&mut self) -> Result<Option<StoredPair>, StateError> {
         self.peek()?;
         let Some(Reverse((key, group, value))) = self.heap.pop() else { return Ok(None) };
         let buffered = self.buffers.get_mut(usize::from(group)).and_then(Iterator::next);
