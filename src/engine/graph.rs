@@ -3,13 +3,14 @@
 //! Nodes stand in topological order: sources first, then the queries in the configuration's order, each query's tree
 //! from the leaves up, inputs left to right. A node's inputs therefore stand before it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, new_empty_array};
 
 use super::source_node::SourceNode;
 use crate::config::{Config, SYSTEM_COLUMNS, Stream};
+use crate::expr::build::Expr;
 use crate::expr::{EvalContext, Field, Schema};
 use crate::operator::filter::Filter;
 use crate::operator::project::Project;
@@ -161,7 +162,8 @@ fn system_columns_read(config: &Config, source: &str) -> [bool; 3] {
     let first = declared.columns.len();
     let mut reads = [false; 3];
     for query in &config.queries {
-        query.plan.visit_scans(&mut |relation, columns| {
+        let all = (0..query.plan.schema.fields.len()).collect();
+        visit_scans(&query.plan, &all, &mut |relation, columns| {
             if relation == source {
                 for (index, read) in reads.iter_mut().enumerate() {
                     *read |= columns.contains(&(first + index));
@@ -173,6 +175,33 @@ fn system_columns_read(config: &Config, source: &str) -> [bool; 3] {
     reads[0] |= declared.time.column.is_none();
     debug_assert_eq!(reads.len(), SYSTEM_COLUMNS.len());
     reads
+}
+
+/// Calls `visit` with each relation that the plan scans and the columns that are read of it, where `wanted` columns of
+/// the plan's own output are.
+fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str, &BTreeSet<usize>)) {
+    let of = |exprs: &mut dyn Iterator<Item = &Expr>| exprs.flat_map(Expr::columns).collect::<BTreeSet<usize>>();
+    match &plan.node {
+        PlanNode::Scan { relation } => visit(relation, wanted),
+        PlanNode::Project { input, exprs } => visit_scans(input, &of(&mut exprs.iter()), visit),
+        PlanNode::Filter { input, predicate } => {
+            let mut below = of(&mut std::iter::once(predicate));
+            below.extend(wanted);
+            visit_scans(input, &below, visit);
+        }
+        PlanNode::UnionAll { inputs } => inputs.iter().for_each(|input| visit_scans(input, wanted, visit)),
+        PlanNode::Window { input, window } => {
+            let mut below = wanted.clone();
+            below.insert(window.time_column);
+            visit_scans(input, &below, visit);
+        }
+        PlanNode::WindowAggregate { input, window, keys, aggregates, .. } => {
+            let inner = aggregates.iter().flat_map(|call| call.argument.iter().chain(&call.filter));
+            let mut below = of(&mut keys.iter().chain(inner));
+            below.insert(window.time_column);
+            visit_scans(input, &below, visit);
+        }
+    }
 }
 
 /// Where a stream's rows come out of a step.
