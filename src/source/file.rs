@@ -96,7 +96,7 @@ struct Tail {
     buffer: Vec<u8>,
 }
 
-/// What became of a file whose end was reached.
+/// What became of a file since the last read.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
     /// There is more to read.
@@ -171,7 +171,7 @@ impl Tail {
         Ok(count)
     }
 
-    /// What became of the file, after [`Tail::read`] found its end.
+    /// What became of the file since the last read.
     fn look(&self, path: &Path) -> std::io::Result<Look> {
         let length = self.file.metadata()?.len();
         if length != self.offset {
@@ -187,6 +187,13 @@ impl Tail {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Look::Moved { new_bytes: 0 }),
             Err(error) => Err(error),
         }
+    }
+
+    /// Looks, and reads on if there is more.
+    fn look_and_read(&mut self, path: &Path) -> std::io::Result<(Look, usize)> {
+        let look = self.look(path)?;
+        let count = if look == Look::Grown { self.read()? } else { 0 };
+        Ok((look, count))
     }
 
     fn position(&self, offset: u64) -> Position {
@@ -284,22 +291,24 @@ impl<'a> Reading<'a> {
         self.out.send(run).await
     }
 
-    /// Reads up to the present end of the file. Tells whether anything came.
-    async fn read_to_end(&mut self) -> Result<bool, SourceError> {
-        let mut any = false;
+    /// Reads up to the present end of the file.
+    async fn read_to_end(&mut self) -> Result<(), SourceError> {
         loop {
-            let count = self.blocking(Tail::read).await.transpose();
-            let count = count.map_err(SourceError::io("read", self.path.display()))?.unwrap_or(0);
-            if count == 0 {
-                return Ok(any);
+            let count = self.blocking(Tail::read).await.unwrap_or(Ok(0));
+            match count.map_err(SourceError::io("read", self.path.display()))? {
+                0 => return Ok(()),
+                count => self.take(count).await?,
             }
-            any = true;
-            let mut framed = self.framed();
-            if let Some(bytes) = self.tail.as_ref().and_then(|tail| tail.buffer.get(..count)) {
-                self.framer.push(bytes, &mut framed);
-            }
-            self.send(framed).await?;
         }
+    }
+
+    /// Sends the messages in the `count` bytes that were just read.
+    async fn take(&mut self, count: usize) -> Result<(), Closed> {
+        let mut framed = self.framed();
+        if let Some(bytes) = self.tail.as_ref().and_then(|tail| tail.buffer.get(..count)) {
+            self.framer.push(bytes, &mut framed);
+        }
+        self.send(framed).await
     }
 
     fn framed(&self) -> Framed {
@@ -375,41 +384,36 @@ async fn read_once(config: FileConfig, position: Option<Position>, out: &Output)
 
 async fn follow(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
     let path = PathBuf::from(&config.path);
-    let mut reading = match position {
-        None => begin(out, &path, &config.framing, None).await?,
-        Some(position) => go_on(out, &path, &config.framing, position).await?,
-    };
+    let mut reading = begin(out, &path, &config.framing, position).await?;
     let mut last_data = Instant::now();
     let mut looks_moved = 0;
-    let mut failed = Warnings::new();
     loop {
-        if reading.read_to_end().await? {
-            last_data = Instant::now();
-            looks_moved = 0;
-        }
-        let idle_flush = config.framing.idle_flush.filter(|_| reading.framer.is_partial());
-        if idle_flush.is_some_and(|pause| last_data.elapsed() >= pause) {
-            reading.finish().await?;
-        }
+        // Look before each read: what stands behind the offset may belong to another content.
         let place = path.clone();
-        let look = reading.blocking(move |tail| tail.look(&place)).await.unwrap_or(Ok(Look::Same));
+        let result = reading.blocking(move |tail| tail.look_and_read(&place)).await.unwrap_or(Ok((Look::Same, 0)));
+        let (look, count) = result.map_err(SourceError::io("read", path.display()))?;
         match look {
-            Ok(Look::Grown) => continue,
-            Ok(Look::Same) => looks_moved = 0,
-            Ok(Look::Moved { new_bytes: 0 }) => {}
-            Ok(Look::Moved { .. }) if looks_moved < LOOKS_BEFORE_LEAVING => looks_moved += 1,
-            Ok(Look::Moved { .. }) => {
+            Look::Grown => {
+                reading.take(count).await?;
+                last_data = Instant::now();
+                looks_moved = 0;
+                continue;
+            }
+            Look::Same => looks_moved = 0,
+            Look::Moved { new_bytes: 0 } => {}
+            Look::Moved { .. } if looks_moved < LOOKS_BEFORE_LEAVING => looks_moved += 1,
+            Look::Moved { .. } => {
                 reading.end().await?;
                 reading = begin(out, &path, &config.framing, None).await?;
                 looks_moved = 0;
                 continue;
             }
-            Ok(Look::Shorter) => {
+            Look::Shorter => {
                 reading.break_off("the file was cut").await?;
                 became_shorter(&mut reading).await?;
                 continue;
             }
-            Ok(Look::Rewritten) => {
+            Look::Rewritten => {
                 let offset = reading.tail.as_ref().map_or(0, |tail| tail.offset);
                 reading.break_off("the file was rewritten").await?;
                 reading.control(RecordKind::Disconnect, &[]).await?;
@@ -422,15 +426,12 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
                 reading.connect().await?;
                 continue;
             }
-            Err(error) => {
-                if let Some(suppressed) = failed.count(out) {
-                    let (name, path) = (out.name(), path.display());
-                    tracing::warn!(source = name, suppressed, %path, %error, "The file cannot be looked at.");
-                }
-            }
         }
-        let pause = config.framing.idle_flush.filter(|_| reading.framer.is_partial()).unwrap_or(LOOK_INTERVAL);
-        smol::Timer::after(pause.min(LOOK_INTERVAL)).await;
+        let idle_flush = config.framing.idle_flush.filter(|_| reading.framer.is_partial());
+        if idle_flush.is_some_and(|pause| last_data.elapsed() >= pause) {
+            reading.finish().await?;
+        }
+        smol::Timer::after(idle_flush.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)).await;
     }
 }
 
@@ -440,29 +441,44 @@ async fn became_shorter(reading: &mut Reading<'_>) -> Result<(), SourceError> {
     let length = reading.blocking(|tail| tail.file.metadata().map(|metadata| metadata.len())).await;
     let length = length.unwrap_or(Ok(0)).map_err(SourceError::io("read", reading.path.display()))?;
     reading.go_to(length).await?;
-    let reason = format!("the file was cut from {before} to {length} bytes; reading goes on at its end");
-    Ok(reading.gap(reason).await?)
+    Ok(reading.gap(shorter(before, length)).await?)
 }
 
-/// Opens the file at its start, as soon as it is there. `gap`: why something before it is lost.
+/// What there is to follow.
+enum Found {
+    /// A file that nothing was read of.
+    New(Tail),
+    /// The file of the position, under its name or another.
+    Known(Tail),
+    /// Another file than that of the position, which is gone.
+    Other(Tail),
+}
+
+fn find(path: &Path, position: Option<Position>) -> Result<Found, SourceError> {
+    let Some(position) = position else { return Tail::open(path, 0).map(Found::New) };
+    match open_if_same(path, position) {
+        Ok(Some(tail)) => Ok(Found::Known(tail)),
+        Ok(None) => match find_renamed(path, position) {
+            Some(tail) => Ok(Found::Known(tail)),
+            None => Tail::open(path, 0).map(Found::Other),
+        },
+        // It may be renamed; or its disk is not there yet, then it will come back as it was.
+        Err(error) => find_renamed(path, position).map(Found::Known).ok_or(error),
+    }
+}
+
+/// Opens what there is to follow, behind `position`, as soon as it is there.
 async fn begin<'a>(
     out: &'a Output,
     path: &'a Path,
     framing: &'a FramingConfig,
-    gap: Option<String>,
+    position: Option<Position>,
 ) -> Result<Reading<'a>, SourceError> {
     let mut missing = Warnings::new();
-    loop {
+    let found = loop {
         let place = path.to_owned();
-        match smol::unblock(move || Tail::open(&place, 0)).await {
-            Ok(tail) => {
-                let reading = Reading::new(out, path, framing, tail);
-                if let Some(reason) = gap {
-                    reading.gap(reason).await?;
-                }
-                reading.connect().await?;
-                return Ok(reading);
-            }
+        match smol::unblock(move || find(&place, position)).await {
+            Ok(found) => break found,
             Err(error @ SourceError::Io { .. }) => {
                 if let Some(suppressed) = missing.count(out) {
                     tracing::warn!(source = out.name(), suppressed, %error, "The source waits for its file.");
@@ -471,36 +487,39 @@ async fn begin<'a>(
             }
             Err(error) => return Err(error),
         }
+    };
+    let (inode, offset) = match position {
+        Some(Position::File { inode, offset, .. }) => (inode, offset),
+        None => (0, 0),
+    };
+    match found {
+        Found::New(tail) => {
+            let reading = Reading::new(out, path, framing, tail);
+            reading.connect().await?;
+            Ok(reading)
+        }
+        Found::Known(tail) => {
+            let reading = Reading::new(out, path, framing, tail);
+            if reading.taken < offset {
+                reading.gap(shorter(offset, reading.taken)).await?;
+            }
+            Ok(reading)
+        }
+        Found::Other(tail) => {
+            let reading = Reading::new(out, path, framing, tail);
+            let reason = format!(
+                "the file that was read up to byte {offset} (inode {inode}) is gone or was rewritten; \
+                 what it held behind that is lost"
+            );
+            reading.gap(reason).await?;
+            reading.connect().await?;
+            Ok(reading)
+        }
     }
 }
 
-/// Goes on behind `position`, in the file of that name, or first in the one that had it.
-async fn go_on<'a>(
-    out: &'a Output,
-    path: &'a Path,
-    framing: &'a FramingConfig,
-    position: Position,
-) -> Result<Reading<'a>, SourceError> {
-    let Position::File { inode, offset, .. } = position;
-    let place = path.to_owned();
-    let found = smol::unblock(move || {
-        let same = open_if_same(&place, position).ok().flatten();
-        same.or_else(|| find_renamed(&place, position))
-    })
-    .await;
-    let Some(tail) = found else {
-        let reason = format!(
-            "the file that was read up to byte {offset} (inode {inode}) is gone or was rewritten; \
-             what it held behind that is lost"
-        );
-        return begin(out, path, framing, Some(reason)).await;
-    };
-    let length = tail.offset;
-    let reading = Reading::new(out, path, framing, tail);
-    if length < offset {
-        reading.gap(format!("the file was cut from {offset} to {length} bytes; reading goes on at its end")).await?;
-    }
-    Ok(reading)
+fn shorter(from: u64, to: u64) -> String {
+    format!("the file was cut from {from} to {to} bytes; reading goes on at its end")
 }
 
 #[cfg(test)]
@@ -546,7 +565,7 @@ mod tests {
         let expected = [Seen::Connect, message("one"), message("two"), message("last"), Seen::Disconnect];
         assert_eq!(source.seen(), expected);
         assert!(source.runs.iter().all(|run| run.peer.as_deref() == path.to_str()));
-        assert_eq!(offset_of(source.position()), 15);
+        assert_eq!(offset_of(source.position()), 16);
     }
 
     #[test]
@@ -667,10 +686,6 @@ mod tests {
         append(&path, "old one\nold two\npart");
         let mut source = Harness::start(&text(&path, true));
         source.until_seen(3);
-        eventually(|| {
-            source.pump();
-            true
-        });
         // In one go, so that the file may also be longer than before when it is looked at.
         fs::write(&path, "new one, longer than all that the file had before\n").unwrap();
         source.until(|s| s.seen().len() >= 8);
@@ -710,6 +725,22 @@ mod tests {
         let mut source = Harness::resume(&text(&path, true), source.position());
         let expected = [message("two"), Seen::Disconnect, Seen::Connect, message("new")];
         assert_eq!(source.until_seen(4), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_away_for_a_while_is_awaited_and_goes_on() {
+        let (dir, path) = place();
+        append(&path, "one\n");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(2);
+        source.stop();
+        let away = tempfile::tempdir_in(dir.path()).unwrap();
+        fs::rename(&path, away.path().join("in.log")).unwrap();
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        eventually(|| source.count(|c| &c.warnings) > 0);
+        fs::rename(away.path().join("in.log"), &path).unwrap();
+        append(&path, "two\n");
+        assert_eq!(source.until_seen(1), messages(&["two"]));
     }
 
     #[test]
