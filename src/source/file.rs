@@ -8,8 +8,9 @@
 //! Following looks every 200 ms. Renamed and made anew: the old file is read to its end, until the new one has content
 //! and the old one stood still for two looks. Cut or rewritten in place (copytruncate): a gap record, since what was
 //! written just before is lost, then from the start. A file that only became shorter (a power cut took what its writer
-//! had not synced) goes on at its end. While Forebay is stopped, one rotation by renaming is bridged by finding the
-//! inode under another name in the same directory; of several, the files between are not read.
+//! had not synced) goes on at its end. What was renamed while Forebay was stopped or held up is found by its inode under
+//! another name in the same directory. If it is called `NAME.3` there, `NAME.2` and `NAME.1` come next; files between
+//! two readings that are named otherwise or are compressed by then are not read.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -239,12 +240,14 @@ fn open_if_same(path: &Path, position: Position) -> Result<Option<Tail>, SourceE
 /// The file of `position` under another name beside `path`.
 fn find_renamed(path: &Path, position: Position) -> Option<Tail> {
     let Position::File { inode, .. } = position;
+    entries_with(path, inode).find_map(|found| open_if_same(&found, position).ok().flatten())
+}
+
+/// The names that a file with this inode has in the directory of `path`.
+fn entries_with(path: &Path, inode: u64) -> impl Iterator<Item = PathBuf> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = fs::read_dir(dir).ok()?;
-    entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.ino() == inode)
-        .find_map(|entry| open_if_same(&entry.path(), position).ok().flatten())
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    entries.filter(move |entry| entry.ino() == inode).map(|entry| entry.path())
 }
 
 /// A file with its framing state, and where its runs go.
@@ -384,7 +387,7 @@ async fn read_once(config: FileConfig, position: Option<Position>, out: &Output)
 
 async fn follow(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
     let path = PathBuf::from(&config.path);
-    let mut reading = begin(out, &path, &config.framing, position).await?;
+    let mut reading = begin(out, &path, &config.framing, position, None).await?;
     let mut last_data = Instant::now();
     let mut looks_moved = 0;
     loop {
@@ -404,7 +407,8 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
             Look::Moved { .. } if looks_moved < LOOKS_BEFORE_LEAVING => looks_moved += 1,
             Look::Moved { .. } => {
                 reading.end().await?;
-                reading = begin(out, &path, &config.framing, None).await?;
+                let left = reading.tail.as_ref().map(|tail| tail.identity.1);
+                reading = begin(out, &path, &config.framing, None, left).await?;
                 looks_moved = 0;
                 continue;
             }
@@ -454,8 +458,12 @@ enum Found {
     Other(Tail),
 }
 
-fn find(path: &Path, position: Option<Position>) -> Result<Found, SourceError> {
-    let Some(position) = position else { return Tail::open(path, 0).map(Found::New) };
+/// What there is to follow behind `position`, or after the file with inode `left`.
+fn find(path: &Path, position: Option<Position>, left: Option<u64>) -> Result<Found, SourceError> {
+    let Some(position) = position else {
+        let next = left.and_then(|inode| successor(path, inode));
+        return Tail::open(next.as_deref().unwrap_or(path), 0).map(Found::New);
+    };
     match open_if_same(path, position) {
         Ok(Some(tail)) => Ok(Found::Known(tail)),
         Ok(None) => match find_renamed(path, position) {
@@ -467,17 +475,32 @@ fn find(path: &Path, position: Option<Position>) -> Result<Found, SourceError> {
     }
 }
 
-/// Opens what there is to follow, behind `position`, as soon as it is there.
+/// The file that took the name `path` after the one with this inode, if it was renamed in its turn.
+fn successor(path: &Path, inode: u64) -> Option<PathBuf> {
+    let numbered = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    let prefix = format!("{}.", path.file_name()?.to_str()?);
+    let number: u32 =
+        entries_with(path, inode).find_map(|found| found.file_name()?.to_str()?.strip_prefix(&prefix)?.parse().ok())?;
+    let next = numbered(number.checked_sub(1).filter(|next| *next > 0)?);
+    next.is_file().then_some(next)
+}
+
+/// Opens what there is to follow, behind `position` or after the file with inode `left`, as soon as it is there.
 async fn begin<'a>(
     out: &'a Output,
     path: &'a Path,
     framing: &'a FramingConfig,
     position: Option<Position>,
+    left: Option<u64>,
 ) -> Result<Reading<'a>, SourceError> {
     let mut missing = Warnings::new();
     let found = loop {
         let place = path.to_owned();
-        match smol::unblock(move || find(&place, position)).await {
+        match smol::unblock(move || find(&place, position, left)).await {
             Ok(found) => break found,
             Err(error @ SourceError::Io { .. }) => {
                 if let Some(suppressed) = missing.count(out) {
@@ -725,6 +748,26 @@ mod tests {
         let mut source = Harness::resume(&text(&path, true), source.position());
         let expected = [message("two"), Seen::Disconnect, Seen::Connect, message("new")];
         assert_eq!(source.until_seen(4), expected);
+    }
+
+    #[test]
+    fn files_that_were_renamed_several_times_are_read_in_order() {
+        let (dir, path) = place();
+        append(&path, "one\n");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(2);
+        source.stop();
+        let old = |number| dir.path().join(format!("in.log.{number}"));
+        append(&path, "two\n");
+        fs::rename(&path, old(3)).unwrap();
+        fs::write(old(2), "three\n").unwrap();
+        fs::write(old(1), "four\n").unwrap();
+        append(&path, "five\n");
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        source.until(|s| s.seen().contains(&message("five")));
+        let mut found = source.seen();
+        found.retain(|seen| matches!(seen, Seen::Message(_)));
+        assert_eq!(found, messages(&["two", "three", "four", "five"]));
     }
 
     #[test]

@@ -12,8 +12,7 @@ use smol::Async;
 
 use super::datagram::{Drops, receive};
 use super::framing::{FramingConfig, Medium};
-use super::tcp::peer_name;
-use super::{Output, Running, Source, SourceError, bind, read_address};
+use super::{Output, Running, Source, SourceError, bind, peer_name, read_address};
 use crate::settings::Section;
 
 const RECEIVE_BUFFER_MAX: u64 = 1 << 30;
