@@ -8,8 +8,9 @@
 //! Following looks every 200 ms. Renamed and made anew: the old file is read to its end, until the new one has content
 //! and the old one stood still for two looks. Cut or rewritten in place (copytruncate): a gap record, since what was
 //! written just before is lost, then from the start. A file that only became shorter (a power cut took what its writer
-//! had not synced) goes on at its end. While Forebay is stopped, one rotation by renaming is bridged by finding the
-//! inode under another name in the same directory; of several, the files between are not read.
+//! had not synced) goes on at its end. What was renamed while Forebay was stopped or held up is found by its inode under
+//! another name in the same directory. If it is called `NAME.3` there, `NAME.2` and `NAME.1` come next; files between
+//! two readings that are named otherwise or are compressed by then are not read.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -109,7 +110,7 @@ struct Tail {
     buffer: Vec<u8>,
 }
 
-/// What became of a file whose end was reached.
+/// What became of a file since the last read.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
     /// There is more to read.
@@ -184,7 +185,7 @@ impl Tail {
         Ok(count)
     }
 
-    /// What became of the file, after [`Tail::read`] found its end.
+    /// What became of the file since the last read.
     fn look(&self, path: &Path) -> std::io::Result<Look> {
         let length = self.file.metadata()?.len();
         if length != self.offset {
@@ -200,6 +201,13 @@ impl Tail {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Look::Moved { new_bytes: 0 }),
             Err(error) => Err(error),
         }
+    }
+
+    /// Looks, and reads on if there is more.
+    fn look_and_read(&mut self, path: &Path) -> std::io::Result<(Look, usize)> {
+        let look = self.look(path)?;
+        let count = if look == Look::Grown { self.read()? } else { 0 };
+        Ok((look, count))
     }
 
     fn position(&self, offset: u64) -> Position {
@@ -245,12 +253,14 @@ fn open_if_same(path: &Path, position: Position) -> Result<Option<Tail>, SourceE
 /// The file of `position` under another name beside `path`.
 fn find_renamed(path: &Path, position: Position) -> Option<Tail> {
     let Position::File { inode, .. } = position;
+    entries_with(path, inode).find_map(|found| open_if_same(&found, position).ok().flatten())
+}
+
+/// The names that a file with this inode has in the directory of `path`.
+fn entries_with(path: &Path, inode: u64) -> impl Iterator<Item = PathBuf> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = fs::read_dir(dir).ok()?;
-    entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.ino() == inode)
-        .find_map(|entry| open_if_same(&entry.path(), position).ok().flatten())
+    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    entries.filter(move |entry| entry.ino() == inode).map(|entry| entry.path())
 }
 
 /// A file with its framing state, and where its runs go.
@@ -297,22 +307,24 @@ impl<'a> Reading<'a> {
         self.out.send(run).await
     }
 
-    /// Reads up to the present end of the file. Tells whether anything came.
-    async fn read_to_end(&mut self) -> Result<bool, SourceError> {
-        let mut any = false;
+    /// Reads up to the present end of the file.
+    async fn read_to_end(&mut self) -> Result<(), SourceError> {
         loop {
-            let count = self.blocking(Tail::read).await.transpose();
-            let count = count.map_err(SourceError::io("read", self.path.display()))?.unwrap_or(0);
-            if count == 0 {
-                return Ok(any);
+            let count = self.blocking(Tail::read).await.unwrap_or(Ok(0));
+            match count.map_err(SourceError::io("read", self.path.display()))? {
+                0 => return Ok(()),
+                count => self.take(count).await?,
             }
-            any = true;
-            let mut framed = self.framed();
-            if let Some(bytes) = self.tail.as_ref().and_then(|tail| tail.buffer.get(..count)) {
-                self.framer.push(bytes, &mut framed);
-            }
-            self.send(framed).await?;
         }
+    }
+
+    /// Sends the messages in the `count` bytes that were just read.
+    async fn take(&mut self, count: usize) -> Result<(), Closed> {
+        let mut framed = self.framed();
+        if let Some(bytes) = self.tail.as_ref().and_then(|tail| tail.buffer.get(..count)) {
+            self.framer.push(bytes, &mut framed);
+        }
+        self.send(framed).await
     }
 
     fn framed(&self) -> Framed {
@@ -388,41 +400,37 @@ async fn read_once(config: FileConfig, position: Option<Position>, out: &Output)
 
 async fn follow(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
     let path = PathBuf::from(&config.path);
-    let mut reading = match position {
-        None => begin(out, &path, &config.framing, None).await?,
-        Some(position) => go_on(out, &path, &config.framing, position).await?,
-    };
+    let mut reading = begin(out, &path, &config.framing, position, None).await?;
     let mut last_data = Instant::now();
     let mut looks_moved = 0;
-    let mut failed = Warnings::new();
     loop {
-        if reading.read_to_end().await? {
-            last_data = Instant::now();
-            looks_moved = 0;
-        }
-        let idle_flush = config.framing.idle_flush.filter(|_| reading.framer.is_partial());
-        if idle_flush.is_some_and(|pause| last_data.elapsed() >= pause) {
-            reading.finish().await?;
-        }
+        // Look before each read: what stands behind the offset may belong to another content.
         let place = path.clone();
-        let look = reading.blocking(move |tail| tail.look(&place)).await.unwrap_or(Ok(Look::Same));
+        let result = reading.blocking(move |tail| tail.look_and_read(&place)).await.unwrap_or(Ok((Look::Same, 0)));
+        let (look, count) = result.map_err(SourceError::io("read", path.display()))?;
         match look {
-            Ok(Look::Grown) => continue,
-            Ok(Look::Same) => looks_moved = 0,
-            Ok(Look::Moved { new_bytes: 0 }) => {}
-            Ok(Look::Moved { .. }) if looks_moved < LOOKS_BEFORE_LEAVING => looks_moved += 1,
-            Ok(Look::Moved { .. }) => {
-                reading.end().await?;
-                reading = begin(out, &path, &config.framing, None).await?;
+            Look::Grown => {
+                reading.take(count).await?;
+                last_data = Instant::now();
                 looks_moved = 0;
                 continue;
             }
-            Ok(Look::Shorter) => {
+            Look::Same => looks_moved = 0,
+            Look::Moved { new_bytes: 0 } => {}
+            Look::Moved { .. } if looks_moved < LOOKS_BEFORE_LEAVING => looks_moved += 1,
+            Look::Moved { .. } => {
+                reading.end().await?;
+                let left = reading.tail.as_ref().map(|tail| tail.identity.1);
+                reading = begin(out, &path, &config.framing, None, left).await?;
+                looks_moved = 0;
+                continue;
+            }
+            Look::Shorter => {
                 reading.break_off("the file was cut").await?;
                 became_shorter(&mut reading).await?;
                 continue;
             }
-            Ok(Look::Rewritten) => {
+            Look::Rewritten => {
                 let offset = reading.tail.as_ref().map_or(0, |tail| tail.offset);
                 reading.break_off("the file was rewritten").await?;
                 reading.control(RecordKind::Disconnect, &[]).await?;
@@ -435,15 +443,12 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
                 reading.connect().await?;
                 continue;
             }
-            Err(error) => {
-                if let Some(suppressed) = failed.count(out) {
-                    let (name, path) = (out.name(), path.display());
-                    tracing::warn!(source = name, suppressed, %path, %error, "The file cannot be looked at.");
-                }
-            }
         }
-        let pause = config.framing.idle_flush.filter(|_| reading.framer.is_partial()).unwrap_or(LOOK_INTERVAL);
-        smol::Timer::after(pause.min(LOOK_INTERVAL)).await;
+        let idle_flush = config.framing.idle_flush.filter(|_| reading.framer.is_partial());
+        if idle_flush.is_some_and(|pause| last_data.elapsed() >= pause) {
+            reading.finish().await?;
+        }
+        smol::Timer::after(idle_flush.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)).await;
     }
 }
 
@@ -453,29 +458,63 @@ async fn became_shorter(reading: &mut Reading<'_>) -> Result<(), SourceError> {
     let length = reading.blocking(|tail| tail.file.metadata().map(|metadata| metadata.len())).await;
     let length = length.unwrap_or(Ok(0)).map_err(SourceError::io("read", reading.path.display()))?;
     reading.go_to(length).await?;
-    let reason = format!("the file was cut from {before} to {length} bytes; reading goes on at its end");
-    Ok(reading.gap(reason).await?)
+    Ok(reading.gap(shorter(before, length)).await?)
 }
 
-/// Opens the file at its start, as soon as it is there. `gap`: why something before it is lost.
+/// What there is to follow.
+enum Found {
+    /// A file that nothing was read of.
+    New(Tail),
+    /// The file of the position, under its name or another.
+    Known(Tail),
+    /// Another file than that of the position, which is gone.
+    Other(Tail),
+}
+
+/// What there is to follow behind `position`, or after the file with inode `left`.
+fn find(path: &Path, position: Option<Position>, left: Option<u64>) -> Result<Found, SourceError> {
+    let Some(position) = position else {
+        let next = left.and_then(|inode| successor(path, inode));
+        return Tail::open(next.as_deref().unwrap_or(path), 0).map(Found::New);
+    };
+    match open_if_same(path, position) {
+        Ok(Some(tail)) => Ok(Found::Known(tail)),
+        Ok(None) => match find_renamed(path, position) {
+            Some(tail) => Ok(Found::Known(tail)),
+            None => Tail::open(path, 0).map(Found::Other),
+        },
+        // It may be renamed; or its disk is not there yet, then it will come back as it was.
+        Err(error) => find_renamed(path, position).map(Found::Known).ok_or(error),
+    }
+}
+
+/// The file that took the name `path` after the one with this inode, if it was renamed in its turn.
+fn successor(path: &Path, inode: u64) -> Option<PathBuf> {
+    let numbered = |number: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    let prefix = format!("{}.", path.file_name()?.to_str()?);
+    let number: u32 =
+        entries_with(path, inode).find_map(|found| found.file_name()?.to_str()?.strip_prefix(&prefix)?.parse().ok())?;
+    let next = numbered(number.checked_sub(1).filter(|next| *next > 0)?);
+    next.is_file().then_some(next)
+}
+
+/// Opens what there is to follow, behind `position` or after the file with inode `left`, as soon as it is there.
 async fn begin<'a>(
     out: &'a Output,
     path: &'a Path,
     framing: &'a FramingConfig,
-    gap: Option<String>,
+    position: Option<Position>,
+    left: Option<u64>,
 ) -> Result<Reading<'a>, SourceError> {
     let mut missing = Warnings::new();
-    loop {
+    let found = loop {
         let place = path.to_owned();
-        match smol::unblock(move || Tail::open(&place, 0)).await {
-            Ok(tail) => {
-                let reading = Reading::new(out, path, framing, tail);
-                if let Some(reason) = gap {
-                    reading.gap(reason).await?;
-                }
-                reading.connect().await?;
-                return Ok(reading);
-            }
+        match smol::unblock(move || find(&place, position, left)).await {
+            Ok(found) => break found,
             Err(error @ SourceError::Io { .. }) => {
                 if let Some(suppressed) = missing.count(out) {
                     tracing::warn!(source = out.name(), suppressed, %error, "The source waits for its file.");
@@ -484,36 +523,39 @@ async fn begin<'a>(
             }
             Err(error) => return Err(error),
         }
+    };
+    let (inode, offset) = match position {
+        Some(Position::File { inode, offset, .. }) => (inode, offset),
+        None => (0, 0),
+    };
+    match found {
+        Found::New(tail) => {
+            let reading = Reading::new(out, path, framing, tail);
+            reading.connect().await?;
+            Ok(reading)
+        }
+        Found::Known(tail) => {
+            let reading = Reading::new(out, path, framing, tail);
+            if reading.taken < offset {
+                reading.gap(shorter(offset, reading.taken)).await?;
+            }
+            Ok(reading)
+        }
+        Found::Other(tail) => {
+            let reading = Reading::new(out, path, framing, tail);
+            let reason = format!(
+                "the file that was read up to byte {offset} (inode {inode}) is gone or was rewritten; \
+                 what it held behind that is lost"
+            );
+            reading.gap(reason).await?;
+            reading.connect().await?;
+            Ok(reading)
+        }
     }
 }
 
-/// Goes on behind `position`, in the file of that name, or first in the one that had it.
-async fn go_on<'a>(
-    out: &'a Output,
-    path: &'a Path,
-    framing: &'a FramingConfig,
-    position: Position,
-) -> Result<Reading<'a>, SourceError> {
-    let Position::File { inode, offset, .. } = position;
-    let place = path.to_owned();
-    let found = smol::unblock(move || {
-        let same = open_if_same(&place, position).ok().flatten();
-        same.or_else(|| find_renamed(&place, position))
-    })
-    .await;
-    let Some(tail) = found else {
-        let reason = format!(
-            "the file that was read up to byte {offset} (inode {inode}) is gone or was rewritten; \
-             what it held behind that is lost"
-        );
-        return begin(out, path, framing, Some(reason)).await;
-    };
-    let length = tail.offset;
-    let reading = Reading::new(out, path, framing, tail);
-    if length < offset {
-        reading.gap(format!("the file was cut from {offset} to {length} bytes; reading goes on at its end")).await?;
-    }
-    Ok(reading)
+fn shorter(from: u64, to: u64) -> String {
+    format!("the file was cut from {from} to {to} bytes; reading goes on at its end")
 }
 
 #[cfg(test)]
@@ -559,7 +601,7 @@ mod tests {
         let expected = [Seen::Connect, message("one"), message("two"), message("last"), Seen::Disconnect];
         assert_eq!(source.seen(), expected);
         assert!(source.runs.iter().all(|run| run.peer.as_deref() == path.to_str()));
-        assert_eq!(offset_of(source.position()), 15);
+        assert_eq!(offset_of(source.position()), 16);
     }
 
     #[test]
@@ -680,10 +722,6 @@ mod tests {
         append(&path, "old one\nold two\npart");
         let mut source = Harness::start(&text(&path, true));
         source.until_seen(3);
-        eventually(|| {
-            source.pump();
-            true
-        });
         // In one go, so that the file may also be longer than before when it is looked at.
         fs::write(&path, "new one, longer than all that the file had before\n").unwrap();
         source.until(|s| s.seen().len() >= 8);
@@ -723,6 +761,42 @@ mod tests {
         let mut source = Harness::resume(&text(&path, true), source.position());
         let expected = [message("two"), Seen::Disconnect, Seen::Connect, message("new")];
         assert_eq!(source.until_seen(4), expected);
+    }
+
+    #[test]
+    fn files_that_were_renamed_several_times_are_read_in_order() {
+        let (dir, path) = place();
+        append(&path, "one\n");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(2);
+        source.stop();
+        let old = |number| dir.path().join(format!("in.log.{number}"));
+        append(&path, "two\n");
+        fs::rename(&path, old(3)).unwrap();
+        fs::write(old(2), "three\n").unwrap();
+        fs::write(old(1), "four\n").unwrap();
+        append(&path, "five\n");
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        source.until(|s| s.seen().contains(&message("five")));
+        let mut found = source.seen();
+        found.retain(|seen| matches!(seen, Seen::Message(_)));
+        assert_eq!(found, messages(&["two", "three", "four", "five"]));
+    }
+
+    #[test]
+    fn a_file_that_is_away_for_a_while_is_awaited_and_goes_on() {
+        let (dir, path) = place();
+        append(&path, "one\n");
+        let mut source = Harness::start(&text(&path, true));
+        source.until_seen(2);
+        source.stop();
+        let away = tempfile::tempdir_in(dir.path()).unwrap();
+        fs::rename(&path, away.path().join("in.log")).unwrap();
+        let mut source = Harness::resume(&text(&path, true), source.position());
+        eventually(|| source.count(|c| &c.warnings) > 0);
+        fs::rename(away.path().join("in.log"), &path).unwrap();
+        append(&path, "two\n");
+        assert_eq!(source.until_seen(1), messages(&["two"]));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod unix;
 
 use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -460,7 +461,7 @@ fn read_address(section: &mut Section<'_>, key: &'static str) -> Option<String> 
 }
 
 /// The addresses that a checked `host:port` stands for.
-async fn resolve(address: &str) -> std::io::Result<Vec<std::net::SocketAddr>> {
+async fn resolve(address: &str) -> std::io::Result<Vec<SocketAddr>> {
     let found = smol::net::resolve(address).await?;
     if found.is_empty() {
         return Err(std::io::Error::new(std::io::ErrorKind::NotFound, "the host has no address"));
@@ -469,7 +470,7 @@ async fn resolve(address: &str) -> std::io::Result<Vec<std::net::SocketAddr>> {
 }
 
 /// The one of `addresses` that `bind` takes.
-async fn bind<T>(address: &str, bind: impl Fn(std::net::SocketAddr) -> std::io::Result<T>) -> Result<T, SourceError> {
+async fn bind<T>(address: &str, bind: impl Fn(SocketAddr) -> std::io::Result<T>) -> Result<T, SourceError> {
     let mut failure = None;
     for candidate in resolve(address).await.map_err(SourceError::io("resolve", address))? {
         match bind(candidate) {
@@ -479,6 +480,11 @@ async fn bind<T>(address: &str, bind: impl Fn(std::net::SocketAddr) -> std::io::
     }
     let failure = failure.unwrap_or_else(|| std::io::ErrorKind::AddrNotAvailable.into());
     Err(SourceError::io("listen on", address)(failure))
+}
+
+/// An address as it stands in `_peer`: IPv4 stays IPv4, also through an IPv6 socket.
+fn peer_name(address: SocketAddr) -> Arc<str> {
+    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string().into()
 }
 
 #[cfg(test)]

@@ -87,10 +87,8 @@ impl SensorConfig {
 impl Reading {
     fn read(name: String, mut entry: Section<'_>) -> Option<Reading> {
         let path = entry.required("path", "path = \"/proc/loadavg\"");
-        let field = if !entry.has("field") {
-            Some(Field::Whole)
-        } else if entry.is_string("field") {
-            entry.string("field").map(Field::Name)
+        let field = if entry.is_string("field") || !entry.has("field") {
+            Some(entry.string("field").map_or(Field::Whole, Field::Name))
         } else {
             entry.integer("field", 0..=100_000).and_then(|index| usize::try_from(index).ok()).map(Field::Index)
         };

@@ -13,9 +13,12 @@ use super::framing::{Framed, Framer, FramingConfig};
 use super::queue::Closed;
 use super::{Backoff, End, Output, SourceError, Warnings, within};
 use crate::event::RecordKind;
+use crate::settings::Section;
 
 /// Bytes that are read at once.
 pub const READ_BYTES: usize = 64 * 1024;
+
+const MAX_CONNECTIONS_DEFAULT: usize = 1024;
 
 /// How a byte stream came to its end.
 pub enum Ending {
@@ -182,6 +185,12 @@ pub trait Listener: Send + Sync {
 
     /// The next connection and its name, which no other open connection has.
     fn accept(&self) -> impl Future<Output = std::io::Result<(Async<Self::Socket>, Arc<str>)>> + Send;
+}
+
+/// Reads `max_connections` of a source that takes connections.
+pub fn read_max_connections(section: &mut Section<'_>) -> usize {
+    let count = section.integer("max_connections", 1..=65_536);
+    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(MAX_CONNECTIONS_DEFAULT)
 }
 
 /// Takes connections and reads each to its end, up to `max_connections` at a time; one more is closed at once.

@@ -13,12 +13,13 @@ use rustix::net::sockopt;
 use smol::Async;
 
 use super::framing::{FramingConfig, Medium};
-use super::stream::{Listener, ReadBuffer, read_socket, serve};
-use super::{Backoff, End, Output, Running, Source, SourceError, Warnings, bind, read_address, resolve, within};
+use super::stream::{Listener, ReadBuffer, read_max_connections, read_socket, serve};
+use super::{
+    Backoff, End, Output, Running, Source, SourceError, Warnings, bind, peer_name, read_address, resolve, within,
+};
 use crate::settings::Section;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-pub(super) const MAX_CONNECTIONS_DEFAULT: usize = 1024;
 
 /// Settings of a `tcp` source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,12 +61,6 @@ impl TcpConfig {
         };
         Some(TcpConfig { side, framing })
     }
-}
-
-/// Reads `max_connections` of a source that takes connections.
-pub(super) fn read_max_connections(section: &mut Section<'_>) -> usize {
-    let count = section.integer("max_connections", 1..=65_536);
-    count.and_then(|count| usize::try_from(count).ok()).unwrap_or(MAX_CONNECTIONS_DEFAULT)
 }
 
 impl fmt::Display for TcpConfig {
@@ -164,11 +159,6 @@ fn keep_alive(socket: &Async<TcpStream>) {
     if let Err(error) = set() {
         tracing::debug!(%error, "Keep-alive could not be set.");
     }
-}
-
-/// An address as it stands in `_peer`: IPv4 stays IPv4, also through an IPv6 socket.
-pub(super) fn peer_name(address: SocketAddr) -> Arc<str> {
-    SocketAddr::new(address.ip().to_canonical(), address.port()).to_string().into()
 }
 
 #[cfg(test)]

@@ -17,8 +17,7 @@ use smol::Async;
 
 use super::datagram::{NoDrops, receive};
 use super::framing::{FramingConfig, Medium};
-use super::stream::{Listener, serve};
-use super::tcp::read_max_connections;
+use super::stream::{Listener, read_max_connections, serve};
 use super::{Output, Running, Source, SourceError};
 use crate::settings::Section;
 
@@ -149,11 +148,11 @@ fn listen<S>(
     Ok((socket, file))
 }
 
-/// Whether nobody is behind a socket file. Only a refused connection proves it.
+/// Whether nobody is behind a socket file: only then is a connection refused. With a datagram socket the question
+/// neither blocks nor reaches a process that takes connections there.
 fn is_dead(path: &Path) -> bool {
-    let refused = |result: std::io::Result<()>| result.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
-    let stream = refused(UnixStream::connect(path).map(drop));
-    stream && refused(UnixDatagram::unbound().and_then(|socket| socket.connect(path)))
+    let answer = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    answer.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// A socket file of ours, removed when it is no longer needed, if it is still ours.
