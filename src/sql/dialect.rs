@@ -23,6 +23,12 @@ pub(super) const OPERATORS_MAX: usize = 2000;
 /// Clauses of other dialects whose first word Flink does not reserve: no names of tables or columns without AS.
 pub(super) const FOREIGN_CLAUSES: [&str; 6] = ["PREWHERE", "SETTINGS", "CLUSTER", "DISTRIBUTE", "SORT", "SAMPLE"];
 
+/// Words that end an expression or join two, and start none.
+const NO_EXPRESSION: [&str; 22] = [
+    "AND", "AS", "BETWEEN", "BY", "ELSE", "END", "FROM", "GROUP", "HAVING", "IN", "IS", "JOIN", "LIKE", "LIMIT", "ON",
+    "OR", "ORDER", "THEN", "UNION", "USING", "WHEN", "WHERE",
+];
+
 /// A refusal of the dialect's own, with its place.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
@@ -245,7 +251,8 @@ impl Dialect for FlinkDialect {
     }
 
     fn is_table_factor(&self, keyword: &Keyword, _parser: &mut Parser<'_>) -> bool {
-        !is_reserved(&format!("{keyword:?}"))
+        // UNNEST is read as a table function, and refused as one.
+        *keyword == Keyword::UNNEST || !is_reserved(&format!("{keyword:?}"))
     }
 
     fn is_table_alias(&self, keyword: &Keyword, parser: &mut Parser<'_>) -> bool {
@@ -272,6 +279,11 @@ impl Dialect for FlinkDialect {
         let next = &parser.peek_nth_token_ref(1).token;
         let (call, string) = (*next == Token::LParen, matches!(next, Token::SingleQuotedString(_)));
         match word.as_str() {
+            word if NO_EXPRESSION.contains(&word) => {
+                let TokenWithSpan { token, span } = parser.peek_token();
+                let help = format!("as a name, write it in back-ticks: `{token}`");
+                Some(self.refuse(span, &format!("expected an expression, found `{token}`"), &help))
+            }
             "CAST" if call => Some(self.cast(parser, CastKind::Cast)),
             "TRY_CAST" if call => Some(self.cast(parser, CastKind::TryCast)),
             "EXTRACT" if call => Some(self.extract(parser)),

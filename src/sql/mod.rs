@@ -32,6 +32,8 @@ mod parse;
 pub mod plan;
 mod planner;
 mod reserved;
+#[cfg(test)]
+mod tests;
 mod text;
 mod types;
 

@@ -40,12 +40,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<Box<Query>, SqlError> {
             continue;
         }
         let Some(close) = text.closing(open).and_then(|close| text.tokens.get(close)) else { continue };
-        let inside = placed.range.end..close.range.start;
-        let within = |token: &&TokenWithSpan| {
-            let range = text.range(token.span);
-            range.start >= inside.start && range.end <= inside.end
-        };
-        let inner = text.raw.iter().filter(within).cloned().collect();
+        let inner = text.raw.get(placed.raw + 1..close.raw).unwrap_or_default().to_vec();
         if let Err(error) = run(text, inner, close.range.clone()) {
             return Err(error);
         }
@@ -128,6 +123,13 @@ fn explained(text: &Text<'_>, message: &str, place: Range<usize>) -> SqlError {
     }
     if FOREIGN_CLAUSES.contains(&upper.as_str()) {
         return SqlError::new(place, format!("{upper} is not part of Flink SQL")).help("leave the clause out");
+    }
+    let before = text.index_at(place.start).checked_sub(1);
+    if let Some(top) = before.filter(|before| text.is_word(*before, "TOP")).and_then(|before| text.tokens.get(before))
+        && message.contains("literal int")
+    {
+        return SqlError::new(top.range.clone(), "TOP is not part of Flink SQL")
+            .help("leave it out; as a name, write it in back-ticks: `top`");
     }
     let message = lower_first(message).replace("Expected: ", "expected ").replace("expected: ", "expected ");
     let message = match message.split_once(", found: ") {

@@ -20,12 +20,17 @@ pub(super) const NESTING_MAX: usize = 40;
 pub(super) struct Placed {
     pub token: Token,
     pub range: Range<usize>,
+    /// Index in [`Text::raw`].
+    pub raw: usize,
 }
 
 /// A text with its tokens.
 #[derive(Debug)]
 pub(super) struct Text<'a> {
     pub text: &'a str,
+    /// Byte offset of each character, then of the end.
+    chars: Vec<usize>,
+    /// Index in `chars` of the first character of each line.
     line_starts: Vec<usize>,
     /// With white space, for the parser.
     pub raw: Vec<TokenWithSpan>,
@@ -36,12 +41,14 @@ pub(super) struct Text<'a> {
 impl<'a> Text<'a> {
     /// Splits a text into tokens.
     pub fn new(text: &'a str) -> Result<Text<'a>, SqlError> {
-        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        let mut this = Text { text, line_starts, raw: Vec::new(), tokens: Vec::new() };
         if text.len() > TEXT_MAX_BYTES {
             let message = format!("the query is {} bytes long; at most {TEXT_MAX_BYTES} are taken", text.len());
             return Err(SqlError::new(0..0, message));
         }
+        let chars = text.char_indices().map(|(at, _)| at).chain(std::iter::once(text.len())).collect();
+        let ends = text.chars().enumerate().filter(|(_, c)| *c == '\n').map(|(index, _)| index + 1);
+        let line_starts = std::iter::once(0).chain(ends).collect();
+        let mut this = Text { text, chars, line_starts, raw: Vec::new(), tokens: Vec::new() };
         match Tokenizer::new(&FlinkDialect::default(), text).tokenize_with_location() {
             Ok(raw) => this.raw = raw,
             Err(error) => {
@@ -53,8 +60,9 @@ impl<'a> Text<'a> {
         this.tokens = this
             .raw
             .iter()
-            .filter(|token| !matches!(token.token, Token::Whitespace(_)))
-            .map(|token| Placed { token: token.token.clone(), range: this.range(token.span) })
+            .enumerate()
+            .filter(|(_, token)| !matches!(token.token, Token::Whitespace(_)))
+            .map(|(raw, token)| Placed { token: token.token.clone(), range: this.range(token.span), raw })
             .collect();
         this.check()?;
         Ok(this)
@@ -67,8 +75,7 @@ impl<'a> Text<'a> {
         let Some(start) = line.checked_sub(1).and_then(|line| self.line_starts.get(line)) else {
             return self.text.trim_end().len();
         };
-        let rest = self.text.get(*start..).unwrap_or_default();
-        rest.char_indices().nth(column.saturating_sub(1)).map_or(self.text.len(), |(at, _)| start + at)
+        self.chars.get(start + column.saturating_sub(1)).copied().unwrap_or(self.text.len())
     }
 
     /// The byte range of a parser's span; the end of the text for an empty one.

@@ -339,3 +339,63 @@ pub(super) fn reserved(place: Range<usize>, word: &str) -> SqlError {
     SqlError::new(place, format!("`{word}` is a reserved word of Flink SQL"))
         .help(format!("write it in back-ticks: `{word}`"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_read_as_flink_reads_them() {
+        for (text, wanted) in [
+            ("int", "INT"),
+            ("INTEGER", "INT"),
+            ("DOUBLE PRECISION", "DOUBLE"),
+            ("DEC", "DECIMAL(10, 0)"),
+            ("NUMERIC(6)", "DECIMAL(6, 0)"),
+            ("DECIMAL(38, 38)", "DECIMAL(38, 38)"),
+            ("VARCHAR", "STRING"),
+            ("VARBINARY", "BYTES"),
+            ("TIMESTAMP", "TIMESTAMP(6)"),
+            ("TIMESTAMP(0) WITHOUT TIME ZONE", "TIMESTAMP(0)"),
+            ("timestamp(3) with local time zone", "TIMESTAMP_LTZ(3)"),
+            ("TIMESTAMP_LTZ", "TIMESTAMP_LTZ(6)"),
+            ("TIME(0)", "TIME"),
+            ("INT ARRAY ARRAY", "ARRAY<ARRAY<INT>>"),
+            ("ARRAY<ROW<a INT, `value` ARRAY<STRING>>>", "ARRAY<ROW<`a` INT, `value` ARRAY<STRING>>>"),
+            ("ROW(lat DOUBLE, lon DOUBLE)", "ROW<`lat` DOUBLE, `lon` DOUBLE>"),
+        ] {
+            let data_type = parse_type(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            assert_eq!(data_type.to_string(), wanted);
+            assert_eq!(parse_type(wanted), Ok(data_type), "{wanted} reads back");
+        }
+    }
+
+    #[test]
+    fn wrong_types_are_refused_at_their_place() {
+        for (text, message, at) in [
+            ("", "expected a type, found the end", ""),
+            ("INTT", "unknown type `INTT`", "INTT"),
+            ("TEXT", "`TEXT` is no type of Flink SQL", "TEXT"),
+            ("INT NOT NULL", "NOT NULL is not supported", "NOT"),
+            ("VARCHAR(20)", "a length of VARCHAR", "(20)"),
+            ("CHAR(2)", "CHAR is not supported", "CHAR"),
+            ("DECIMAL(39)", "between 1 and 38, not 39", "39"),
+            ("DECIMAL(4, 5)", "between 0 and 4, not 5", "5"),
+            ("TIMESTAMP(9)", "a precision of 9 is not supported", "9"),
+            ("TIMESTAMP(3) WITH TIME ZONE", "WITH TIME ZONE is not supported", "WITH"),
+            ("MAP<STRING, INT>", "MAP is not supported yet", "MAP"),
+            ("INT MULTISET", "MULTISET is not supported yet", "MULTISET"),
+            ("INTERVAL DAY", "INTERVAL is not supported yet", "INTERVAL"),
+            ("ROW<a INT, a INT>", "the field `a` is there twice", "a"),
+            ("ROW<value INT>", "`value` is a reserved word", "value"),
+            ("ARRAY<INT", "expected `>`, found the end", ""),
+            ("ARRAY<INT>>", "one `>` too many", ""),
+            ("INT INT", "expected the end of the type, found `INT`", "INT"),
+            ("ROW<a INT 'comment'>", "expected `>`, found `'comment'`", "'comment'"),
+        ] {
+            let error = parse_type(text).expect_err(text);
+            assert!(error.message.contains(message), "{text}: {error:?}");
+            assert_eq!(text.get(error.span.clone()), Some(at), "{text}: {error:?}");
+        }
+    }
+}

@@ -15,7 +15,7 @@ use crate::expr::build::{self, BinaryOp, Expr, Test, TimeUnit, TrimSide, TypeErr
 use crate::expr::{DataType, Schema};
 use crate::sql::parse::single;
 use crate::sql::types::parse_type;
-use crate::sql::{SqlError, reserved::is_reserved};
+use crate::sql::SqlError;
 
 /// Deepest nesting of an expression. Chains of AND and OR do not nest.
 pub(super) const DEPTH_MAX: usize = 100;
@@ -755,9 +755,6 @@ impl Planner<'_> {
         }
         match upper.as_str() {
             "ROW" => self.built(expr, build::row(planned)),
-            _ if ident.quote_style.is_none() || !is_reserved(&upper) => {
-                self.built(expr, build::function(&upper, planned))
-            }
             _ => self.built(expr, build::function(&ident.value, planned)),
         }
     }
