@@ -11,10 +11,18 @@
 
 pub mod aggregate;
 pub mod build;
+mod calendar;
+mod cast;
+mod decimal;
 pub mod eval;
 pub mod functions;
-pub mod literal;
+mod literal;
+mod pattern_format;
+pub mod row;
+mod show;
+mod text;
 pub mod types;
+mod vector;
 
 pub use aggregate::AggregateCall;
 pub use eval::{Batch, EvalContext, RowErrors};

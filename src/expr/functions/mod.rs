@@ -1,15 +1,362 @@
-//! One file per family of functions; the registry.
+//! Scalar functions: one file per family, and the one registry of all.
+//!
+//! A function is an entry of its family's list: name, signature (for messages), and `resolve`, which looks at the
+//! arguments' types, casts them, and makes the expression: another expression that means the same, or a [`Call`] with
+//! a kernel over columns.
+//!
+//! To add one: an entry in its family's file. To add a family: a file here, and a line in `FAMILIES`.
+//!
+//! Functions whose value is no function of the row (the clock, randomness) are refused by name: results must be
+//! functions of the log alone.
 
-use super::build::Expr;
+use std::fmt;
+use std::sync::Arc;
+
+use arrow_array::ArrayRef;
+
+use super::build::{Expr, ExprKind, TypeError, Value};
+use super::types::DataType;
+use super::vector::{Operand, Scope};
+use crate::settings::nearest;
+
+pub(super) mod conditional;
+pub(super) mod math;
+pub(super) mod pattern;
+pub(super) mod string;
+pub(super) mod time;
+
+/// All families, in the order in which [`list`] names them.
+const FAMILIES: [&[Function]; 5] =
+    [math::FUNCTIONS, string::FUNCTIONS, pattern::FUNCTIONS, time::FUNCTIONS, conditional::FUNCTIONS];
+
+/// What a call computes for a batch: an array with one value per row of the scope.
+pub type Kernel = Arc<dyn Fn(&[Operand], &mut Scope<'_>) -> ArrayRef + Send + Sync>;
+
+/// A function as the registry knows it.
+pub struct Function {
+    /// Upper case.
+    pub name: &'static str,
+    /// Parameters as a message shows them: `STRING, INT [, STRING]`.
+    pub parameters: &'static str,
+    /// Makes the expression.
+    pub resolve: fn(Vec<Expr>) -> Resolved,
+}
+
+/// What a function makes of its arguments.
+pub type Resolved = Result<Expr, Refusal>;
+
+/// Why a function cannot be called with some arguments.
+pub enum Refusal {
+    /// Number or types do not fit the signature.
+    Arguments,
+    /// Something more special.
+    Because(TypeError),
+}
+
+impl From<TypeError> for Refusal {
+    fn from(error: TypeError) -> Refusal {
+        Refusal::Because(error)
+    }
+}
 
 /// A call of a scalar function.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Call {
     pub name: &'static str,
+    /// How the call is written where it is not `NAME(a, b)`: each `{}` stands for an argument. All that makes the
+    /// kernel different from that of another call of the name stands here or in the arguments.
+    pub form: Option<String>,
     pub args: Vec<Expr>,
+    /// Whether the call itself can fail on a row.
+    pub fallible: bool,
+    kernel: Kernel,
+}
+
+impl Call {
+    /// Evaluates the call.
+    pub fn run(&self, args: &[Operand], scope: &mut Scope<'_>) -> ArrayRef {
+        (self.kernel)(args, scope)
+    }
+
+    /// The same call of other arguments.
+    #[must_use]
+    pub fn with_args(self, args: Vec<Expr>) -> Call {
+        Call { args, ..self }
+    }
+}
+
+impl PartialEq for Call {
+    fn eq(&self, other: &Call) -> bool {
+        self.name == other.name && self.form == other.form && self.args == other.args
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("name", &self.name).field("form", &self.form).field("args", &self.args).finish()
+    }
+}
+
+/// A call that cannot fail.
+pub fn call(
+    name: &'static str,
+    args: Vec<Expr>,
+    data_type: DataType,
+    kernel: impl Fn(&[Operand], &mut Scope<'_>) -> ArrayRef + Send + Sync + 'static,
+) -> Expr {
+    let kernel: Kernel = Arc::new(kernel);
+    Expr { kind: ExprKind::Call(Call { name, form: None, args, fallible: false, kernel }), data_type }
+}
+
+/// A call that can fail on a row.
+pub fn fallible_call(
+    name: &'static str,
+    args: Vec<Expr>,
+    data_type: DataType,
+    kernel: impl Fn(&[Operand], &mut Scope<'_>) -> ArrayRef + Send + Sync + 'static,
+) -> Expr {
+    let kernel: Kernel = Arc::new(kernel);
+    Expr { kind: ExprKind::Call(Call { name, form: None, args, fallible: true, kernel }), data_type }
+}
+
+/// Says how a call is written.
+pub fn with_form(expr: Expr, form: String) -> Expr {
+    match expr.kind {
+        ExprKind::Call(call) => {
+            Expr { kind: ExprKind::Call(Call { form: Some(form), ..call }), data_type: expr.data_type }
+        }
+        kind => Expr { kind, data_type: expr.data_type },
+    }
+}
+
+/// Exactly `N` arguments.
+pub fn exactly<const N: usize>(args: Vec<Expr>) -> Result<[Expr; N], Refusal> {
+    args.try_into().map_err(|_| Refusal::Arguments)
+}
+
+/// An argument of type STRING.
+pub fn string(expr: Expr) -> Result<Expr, Refusal> {
+    typed(expr, DataType::String)
+}
+
+/// An argument of exactly that type; a bare NULL takes it.
+pub fn typed(expr: Expr, data_type: DataType) -> Result<Expr, Refusal> {
+    if expr.data_type == data_type {
+        Ok(expr)
+    } else if expr.data_type == DataType::Null {
+        Ok(super::build::implicit_cast(expr, &data_type))
+    } else {
+        Err(Refusal::Arguments)
+    }
+}
+
+/// An argument of an integer type up to INT, as INT.
+pub fn int(expr: Expr) -> Result<Expr, Refusal> {
+    match expr.data_type {
+        DataType::Null | DataType::TinyInt | DataType::SmallInt | DataType::Int => {
+            Ok(super::build::implicit_cast(expr, &DataType::Int))
+        }
+        _ => Err(Refusal::Arguments),
+    }
+}
+
+/// An argument of any integer type, as BIGINT.
+pub fn bigint(expr: Expr) -> Result<Expr, Refusal> {
+    if expr.data_type.is_integer() || expr.data_type == DataType::Null {
+        Ok(super::build::implicit_cast(expr, &DataType::BigInt))
+    } else {
+        Err(Refusal::Arguments)
+    }
+}
+
+/// An argument of any numeric type, as DOUBLE.
+pub fn double(expr: Expr) -> Result<Expr, Refusal> {
+    if expr.data_type.is_numeric() || expr.data_type == DataType::Null {
+        Ok(super::build::implicit_cast(expr, &DataType::Double))
+    } else {
+        Err(Refusal::Arguments)
+    }
+}
+
+/// The value of a string literal.
+pub fn literal_text(expr: &Expr) -> Option<&str> {
+    match &expr.kind {
+        ExprKind::Literal(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// The value of an integer literal.
+pub fn literal_integer(expr: &Expr) -> Option<i64> {
+    match &expr.kind {
+        ExprKind::Literal(Value::Integer(value)) => Some(*value),
+        _ => None,
+    }
 }
 
 /// Names of all scalar functions, upper case.
 pub fn list() -> impl Iterator<Item = &'static str> {
-    std::iter::empty()
+    FAMILIES.into_iter().flatten().map(|function| function.name)
+}
+
+/// Whether there is a scalar function of this name (any case).
+pub fn exists(name: &str) -> bool {
+    list().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Functions of Flink whose value depends on more than the row.
+const NON_DETERMINISTIC: [&str; 13] = [
+    "NOW",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_ROW_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIME",
+    "LOCALTIMESTAMP",
+    "PROCTIME",
+    "CURRENT_DATABASE",
+    "CURRENT_WATERMARK",
+    "RAND",
+    "RAND_INTEGER",
+    "UUID",
+];
+
+/// Functions of Flink that are not here yet.
+const NOT_YET: &[&str] = &[
+    "MD5",
+    "SHA1",
+    "SHA224",
+    "SHA256",
+    "SHA384",
+    "SHA512",
+    "SHA2",
+    "PARSE_URL",
+    "URL_ENCODE",
+    "URL_DECODE",
+    "STR_TO_MAP",
+    "JSON_VALUE",
+    "JSON_QUERY",
+    "JSON_EXISTS",
+    "JSON_OBJECT",
+    "JSON_ARRAY",
+    "JSON_STRING",
+    "JSON_QUOTE",
+    "JSON_UNQUOTE",
+    "JSON_LENGTH",
+    "PARSE_JSON",
+    "TRY_PARSE_JSON",
+    "REGEXP_COUNT",
+    "REGEXP_EXTRACT_ALL",
+    "REGEXP_INSTR",
+    "REGEXP_SUBSTR",
+    "TRANSLATE",
+    "ELT",
+    "PRINTF",
+    "UNHEX",
+    "TYPEOF",
+    "MAP",
+    "MAP_KEYS",
+    "MAP_VALUES",
+    "MAP_ENTRIES",
+    "MAP_FROM_ARRAYS",
+    "MAP_UNION",
+    "ARRAY_AGG",
+    "ARRAY_APPEND",
+    "ARRAY_CONCAT",
+    "ARRAY_DISTINCT",
+    "ARRAY_EXCEPT",
+    "ARRAY_INTERSECT",
+    "ARRAY_JOIN",
+    "ARRAY_MAX",
+    "ARRAY_MIN",
+    "ARRAY_POSITION",
+    "ARRAY_PREPEND",
+    "ARRAY_REMOVE",
+    "ARRAY_REVERSE",
+    "ARRAY_SLICE",
+    "ARRAY_SORT",
+    "ARRAY_UNION",
+    "SPLIT",
+    "GROUP_ID",
+    "GROUPING",
+    "GROUPING_ID",
+    "PERCENTILE",
+    "STDDEV_POP",
+    "STDDEV_SAMP",
+    "STDDEV",
+    "VAR_POP",
+    "VAR_SAMP",
+    "VARIANCE",
+    "COLLECT",
+    "LISTAGG",
+    "FIRST_VALUE",
+    "LAST_VALUE",
+    "LEAD",
+    "LAG",
+    "NTILE",
+    "RANK",
+    "DENSE_RANK",
+    "ROW_NUMBER",
+    "CUME_DIST",
+    "PERCENT_RANK",
+    "APPROX_COUNT_DISTINCT",
+    "MATCH_ROWTIME",
+    "MATCH_PROCTIME",
+    "SOURCE_WATERMARK",
+];
+
+/// Resolves a call by name.
+pub(super) fn resolve(name: &str, args: Vec<Expr>) -> Result<Expr, TypeError> {
+    let upper = name.to_ascii_uppercase();
+    let refuse = |message: String, help: Option<String>| Err(TypeError { message, help });
+    if NON_DETERMINISTIC.contains(&upper.as_str()) || upper == "UNIX_TIMESTAMP" && args.is_empty() {
+        return refuse(
+            format!("{upper} is not deterministic: results must follow from the log alone"),
+            Some("the arrival time of each row is the source's column `_arrival`".to_owned()),
+        );
+    }
+    let Some(function) = FAMILIES.into_iter().flatten().find(|function| function.name == upper) else {
+        if NOT_YET.contains(&upper.as_str()) {
+            return refuse(format!("function {upper} is not supported yet"), None);
+        }
+        let help = nearest(&upper, list()).map(|near| format!("did you mean {near}?"));
+        return refuse(format!("unknown function {name}"), help);
+    };
+    let types: Vec<String> = args.iter().map(|arg| arg.data_type.to_string()).collect();
+    match (function.resolve)(args) {
+        Ok(expr) => Ok(expr),
+        Err(Refusal::Because(error)) => Err(error),
+        Err(Refusal::Arguments) => refuse(
+            format!("{upper} takes ({}), not ({})", function.parameters, types.join(", ")),
+            Some("CAST the arguments to these types".to_owned()),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expr::build;
+
+    #[test]
+    fn names_are_unique_and_upper_case() {
+        let mut names: Vec<&str> = list().collect();
+        assert!(names.iter().all(|name| *name == name.to_ascii_uppercase()));
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        assert!(names.iter().all(|name| !NOT_YET.contains(name) && !NON_DETERMINISTIC.contains(name)));
+    }
+
+    #[test]
+    fn refusals_tell_what_is_wrong() {
+        let message = |name: &str, args| build::function(name, args).expect_err("must be refused");
+        assert!(message("now", vec![]).message.contains("not deterministic"));
+        assert!(message("Unix_Timestamp", vec![]).message.contains("not deterministic"));
+        assert!(message("md5", vec![build::null()]).message.contains("not supported yet"));
+        assert_eq!(message("UPER", vec![]).help.as_deref(), Some("did you mean UPPER?"));
+        let wrong = message("upper", vec![build::column(0, DataType::Int)]);
+        assert_eq!(wrong.message, "UPPER takes (STRING), not (INT)");
+    }
 }
