@@ -1,2 +1,153 @@
 //! SQL text to a typed plan.
+//!
+//! ```text
+//! text ──text.rs──▶ tokens ──dialect.rs, parse.rs──▶ syntax tree ──planner/──▶ plan.rs ──▶ explain.rs, the engine
+//! ```
+//!
+//! The language is Flink SQL, and a text taken here runs unchanged on Flink. `sqlparser` reads the text and accepts far
+//! more; so the lexical check and the planner take only what they know, every node of the syntax tree is taken apart
+//! whole, and nothing is ignored. All problems come as [`SqlError`]: what, where, and what to write instead.
+//!
+//! Taken:
+//!
+//! | | |
+//! |---|---|
+//! | query | `SELECT`, `*`, `t.*`, aliases, `WHERE`, `WITH` (several, nested, with column lists), sub-queries in `FROM`, `UNION ALL`, one `;` at the end |
+//! | windows | `TUMBLE` over `TABLE t` or `(SELECT …)`, inside `TABLE(…)` or not, positional or named arguments, offset; alone or under `GROUP BY window_start, window_end [, window_time] [, keys]`; cascades over `window_time` |
+//! | aggregates | `COUNT(*)`, `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `DISTINCT`, `FILTER (WHERE …)`, inside expressions; `HAVING` |
+//! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN`, `LIKE … ESCAPE`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `ROW(…)`, `ARRAY[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
+//!
+//! Refused, at the place and with what to write:
+//!
+//! | | |
+//! |---|---|
+//! | not yet | `HOP`, `CUMULATE`, `SESSION`, joins, `OVER`, `MATCH_RECOGNIZE`, `UNNEST`, `GROUPING SETS`, `ROLLUP`, `CUBE`, `IN (SELECT …)`, `EXISTS`, further aggregates, `MAP`, year-month windows, conditions and aggregates over window columns |
+//! | never: its state has no bound | `GROUP BY` without a window, aggregates over a whole stream, `SELECT DISTINCT`, `UNION`, `EXCEPT`, `INTERSECT`, `ORDER BY`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
+//! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
+//! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `::`, `==`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
+
+mod dialect;
+pub mod explain;
+mod parse;
 pub mod plan;
+mod planner;
+mod reserved;
+#[cfg(test)]
+mod tests;
+mod text;
+mod types;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use thiserror::Error;
+
+use crate::expr::Schema;
+use crate::settings::{self, Problem, nearest};
+use plan::Plan;
+use text::Text;
+pub use types::parse_type;
+
+/// What is wrong with a query or a type, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct SqlError {
+    pub message: String,
+    /// What to write instead.
+    pub help: Option<String>,
+    /// Byte range in the text.
+    pub span: Range<usize>,
+}
+
+impl SqlError {
+    fn new(span: Range<usize>, message: impl Into<String>) -> SqlError {
+        SqlError { message: message.into(), help: None, span }
+    }
+
+    fn help(mut self, help: impl Into<String>) -> SqlError {
+        self.help = Some(help.into());
+        self
+    }
+
+    fn help_if(mut self, help: Option<String>) -> SqlError {
+        self.help = help.or(self.help);
+        self
+    }
+}
+
+/// `did you mean …`, where a candidate is near.
+fn nearest_help<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(name, candidates).map(|candidate| format!("did you mean `{candidate}`?"))
+}
+
+/// The relations that a query can read: the sources (with their hidden system columns) and the queries planned before.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    relations: BTreeMap<String, Schema>,
+}
+
+impl Catalog {
+    /// Adds a source or a query.
+    pub fn add(&mut self, name: impl Into<String>, schema: Schema) {
+        self.relations.insert(name.into(), schema);
+    }
+
+    /// The columns of a relation.
+    pub fn schema(&self, name: &str) -> Option<&Schema> {
+        self.relations.get(name)
+    }
+
+    /// The names of all relations.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.relations.keys().map(String::as_str)
+    }
+}
+
+/// A query of the configuration: its name and its text with its place in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    pub name: String,
+    pub text: settings::Text,
+}
+
+impl Query {
+    /// Plans the query.
+    ///
+    /// # Errors
+    /// Its problems, placed in the configuration file.
+    pub fn plan(&self, catalog: &Catalog) -> Result<Plan, Vec<Problem>> {
+        plan_query(&self.text.value, catalog).map_err(|errors| errors.into_iter().map(|e| self.problem(e)).collect())
+    }
+
+    /// The relations that the query reads.
+    ///
+    /// # Errors
+    /// The text is no query; the problem is placed in the configuration file.
+    pub fn dependencies(&self) -> Result<Vec<String>, Problem> {
+        dependencies(&self.text.value).map_err(|error| self.problem(error))
+    }
+
+    /// An error of this query as a problem of the configuration file.
+    pub fn problem(&self, error: SqlError) -> Problem {
+        Problem { message: error.message, help: error.help, span: Some(self.text.locate(error.span)) }
+    }
+}
+
+/// Plans a query over the relations of `catalog`.
+///
+/// # Errors
+/// What is wrong, at least one.
+pub fn plan_query(text: &str, catalog: &Catalog) -> Result<Plan, Vec<SqlError>> {
+    let text = Text::new(text).map_err(|error| vec![error])?;
+    let query = parse::parse(&text).map_err(|error| vec![error])?;
+    planner::plan(&text, &query, catalog)
+}
+
+/// The names of the relations that a query reads, without its CTEs: what must be planned before it.
+///
+/// # Errors
+/// The text cannot be parsed.
+pub fn dependencies(text: &str) -> Result<Vec<String>, SqlError> {
+    let text = Text::new(text)?;
+    Ok(parse::relations(&*parse::parse(&text)?))
+}

@@ -1,0 +1,298 @@
+//! Flink SQL as a dialect of `sqlparser`.
+//!
+//! What `sqlparser` would read by its own rules is read here, in [`Dialect::parse_prefix`], and handed on in nodes that
+//! keep the places: types of CAST as their text, units as words, `TABLE t` as a prefixed expression. What it accepts
+//! beyond Flink is refused by the lexical check (`text.rs`) or by the planner, which takes no node it does not know.
+
+use std::cell::{Cell, RefCell};
+
+use sqlparser::ast::{
+    CastKind, CeilFloorKind, DataType, DateTimeField, Expr, ExtractSyntax, Ident, Interval, ObjectName, Value,
+    ValueWithSpan,
+};
+use sqlparser::dialect::Dialect;
+use sqlparser::keywords::Keyword;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
+
+use super::reserved::is_reserved;
+
+/// Most operators in one query: they chain to the left, so their number bounds the depth of the syntax tree.
+pub(super) const OPERATORS_MAX: usize = 2000;
+
+/// Clauses of other dialects whose first word Flink does not reserve: no names of tables or columns without AS.
+pub(super) const FOREIGN_CLAUSES: [&str; 6] = ["PREWHERE", "SETTINGS", "CLUSTER", "DISTRIBUTE", "SORT", "SAMPLE"];
+
+/// Words that end an expression or join two, and start none.
+const NO_EXPRESSION: [&str; 22] = [
+    "AND", "AS", "BETWEEN", "BY", "ELSE", "END", "FROM", "GROUP", "HAVING", "IN", "IS", "JOIN", "LIKE", "LIMIT", "ON",
+    "OR", "ORDER", "THEN", "UNION", "USING", "WHEN", "WHERE",
+];
+
+/// A refusal of the dialect's own, with its place.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub span: Span,
+    pub message: String,
+    pub help: Option<String>,
+}
+
+/// The dialect of one parser run.
+#[derive(Debug, Default)]
+pub(super) struct FlinkDialect {
+    operators: Cell<usize>,
+    /// Index of the farthest token at which an expression was looked for.
+    farthest: Cell<usize>,
+    /// The first refusal. `sqlparser` tries alternatives and loses errors; this one stands if it fails in the end.
+    refusal: RefCell<Option<Refusal>>,
+}
+
+impl FlinkDialect {
+    pub fn refusal(&self) -> Option<Refusal> {
+        self.refusal.borrow().clone()
+    }
+
+    /// Index (white space counted) of the farthest token at which an expression was looked for.
+    pub fn farthest(&self) -> usize {
+        self.farthest.get()
+    }
+
+    fn refuse<T>(&self, span: Span, message: &str, help: &str) -> Result<T, ParserError> {
+        let refusal = Refusal { span, message: message.to_owned(), help: Some(help.to_owned()) };
+        self.refusal.borrow_mut().get_or_insert(refusal);
+        Err(ParserError::ParserError(message.to_owned()))
+    }
+
+    /// `CAST(e AS type)`: the type is kept as the place of its text.
+    fn cast(&self, parser: &mut Parser<'_>, kind: CastKind) -> Result<Expr, ParserError> {
+        parser.advance_token();
+        parser.expect_token(&Token::LParen)?;
+        let expr = Box::new(parser.parse_expr()?);
+        parser.expect_keyword_is(Keyword::AS)?;
+        let start = parser.peek_token_ref().span.start;
+        let mut end = start;
+        let mut depth = 0_usize;
+        loop {
+            let TokenWithSpan { token, span } = parser.peek_token_ref();
+            match token {
+                Token::EOF => break,
+                Token::LParen => depth += 1,
+                Token::RParen if depth == 0 => break,
+                Token::RParen => depth -= 1,
+                _ => {}
+            }
+            end = span.end;
+            parser.advance_token();
+        }
+        parser.expect_token(&Token::RParen)?;
+        let place = Ident::with_span(Span::new(start, end), "type");
+        let data_type = DataType::Custom(ObjectName::from(vec![place]), Vec::new());
+        Ok(Expr::Cast { kind, expr, data_type, format: None })
+    }
+
+    fn unit(&self, parser: &mut Parser<'_>) -> Result<DateTimeField, ParserError> {
+        let TokenWithSpan { token, span } = parser.peek_token();
+        match token {
+            Token::Word(word) if word.quote_style.is_none() => {
+                parser.advance_token();
+                Ok(DateTimeField::Custom(word.into_ident(span)))
+            }
+            _ => self.refuse(span, "a unit of time must stand here", "write for example SECOND, MINUTE, HOUR, DAY"),
+        }
+    }
+
+    fn extract(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        parser.advance_token();
+        parser.expect_token(&Token::LParen)?;
+        let field = self.unit(parser)?;
+        parser.expect_keyword_is(Keyword::FROM)?;
+        let expr = Box::new(parser.parse_expr()?);
+        parser.expect_token(&Token::RParen)?;
+        Ok(Expr::Extract { field, syntax: ExtractSyntax::From, expr })
+    }
+
+    /// `FLOOR(e)`, `FLOOR(e TO unit)`, and CEIL.
+    fn floor(&self, parser: &mut Parser<'_>, floor: bool) -> Result<Expr, ParserError> {
+        parser.advance_token();
+        parser.expect_token(&Token::LParen)?;
+        let expr = Box::new(parser.parse_expr()?);
+        let field = match parser.parse_keyword(Keyword::TO) {
+            true => self.unit(parser)?,
+            false => DateTimeField::NoDateTime,
+        };
+        parser.expect_token(&Token::RParen)?;
+        let field = CeilFloorKind::DateTimeField(field);
+        Ok(if floor { Expr::Floor { expr, field } } else { Expr::Ceil { expr, field } })
+    }
+
+    /// `INTERVAL [sign] 'text' unit[(p[, f])] [TO unit[(f)]]`.
+    fn interval(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        const HELP: &str = "write for example INTERVAL '10' SECOND or INTERVAL '1:30' MINUTE TO SECOND";
+        let keyword = parser.next_token().span;
+        let negative = parser.consume_token(&Token::Minus);
+        let _signed = negative || parser.consume_token(&Token::Plus);
+        let TokenWithSpan { token, span } = parser.peek_token();
+        let Token::SingleQuotedString(text) = token else {
+            return self.refuse(keyword, "INTERVAL needs a quoted number and a unit", HELP);
+        };
+        parser.advance_token();
+        let text = match (negative, text.strip_prefix('-')) {
+            (true, Some(positive)) => positive.to_owned(),
+            (true, None) => format!("-{text}"),
+            (false, _) => text,
+        };
+        if !matches!(parser.peek_token_ref().token, Token::Word(_)) {
+            return self.refuse(keyword.union(&span), "this INTERVAL has no unit", HELP);
+        }
+        let leading_field = self.unit(parser)?;
+        let (mut leading_precision, mut fraction) = (None, None);
+        if parser.consume_token(&Token::LParen) {
+            leading_precision = Some(parser.parse_literal_uint()?);
+            if parser.consume_token(&Token::Comma) {
+                fraction = Some(parser.parse_literal_uint()?);
+            }
+            parser.expect_token(&Token::RParen)?;
+        }
+        let mut last_field = None;
+        if parser.parse_keyword(Keyword::TO) {
+            last_field = Some(self.unit(parser)?);
+            if fraction.is_none() && parser.consume_token(&Token::LParen) {
+                fraction = Some(parser.parse_literal_uint()?);
+                parser.expect_token(&Token::RParen)?;
+            }
+        }
+        Ok(Expr::Interval(Interval {
+            value: Box::new(Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(text), span })),
+            leading_field: Some(leading_field),
+            leading_precision,
+            last_field,
+            fractional_seconds_precision: fraction,
+        }))
+    }
+
+    /// `DATE 'text'`, `TIME 'text'`, `TIMESTAMP 'text'`, and `TABLE name`: a word before an expression.
+    fn prefixed(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        let TokenWithSpan { token, span } = parser.next_token();
+        let Token::Word(word) = token else { return parser.expected("a word", TokenWithSpan::new(token, span)) };
+        let value = match parser.peek_token_ref().token {
+            Token::SingleQuotedString(_) => Expr::Value(parser.parse_value()?),
+            _ => {
+                let mut parts = vec![parser.parse_identifier()?];
+                while parser.consume_token(&Token::Period) {
+                    parts.push(parser.parse_identifier()?);
+                }
+                Expr::CompoundIdentifier(parts)
+            }
+        };
+        let next = parser.peek_token_ref().span;
+        if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
+            return self.refuse(
+                next,
+                "PARTITION BY in a window function is not supported yet (SESSION windows need it)",
+                "leave it out and name the keys in GROUP BY",
+            );
+        }
+        Ok(Expr::Prefixed { prefix: word.into_ident(span), value: Box::new(value) })
+    }
+}
+
+impl Dialect for FlinkDialect {
+    fn is_delimited_identifier_start(&self, ch: char) -> bool {
+        ch == '`'
+    }
+
+    fn identifier_quote_style(&self, _identifier: &str) -> Option<char> {
+        Some('`')
+    }
+
+    fn is_identifier_start(&self, ch: char) -> bool {
+        ch.is_alphabetic() || ch == '_'
+    }
+
+    fn is_identifier_part(&self, ch: char) -> bool {
+        ch.is_alphanumeric() || ch == '_' || ch == '$'
+    }
+
+    fn supports_unicode_string_literal(&self) -> bool {
+        true
+    }
+
+    fn supports_filter_during_aggregation(&self) -> bool {
+        true
+    }
+
+    fn supports_group_by_expr(&self) -> bool {
+        true
+    }
+
+    fn supports_match_recognize(&self) -> bool {
+        true
+    }
+
+    fn supports_table_versioning(&self) -> bool {
+        true
+    }
+
+    fn supports_string_literal_column_alias(&self, _explicit: bool) -> bool {
+        false
+    }
+
+    fn supports_string_literal_table_alias(&self, _explicit: bool) -> bool {
+        false
+    }
+
+    fn is_reserved_for_identifier(&self, keyword: Keyword) -> bool {
+        is_reserved(&format!("{keyword:?}"))
+    }
+
+    fn is_column_alias(&self, keyword: &Keyword, _parser: &mut Parser<'_>) -> bool {
+        let word = format!("{keyword:?}");
+        !is_reserved(&word) && !FOREIGN_CLAUSES.contains(&word.as_str())
+    }
+
+    fn is_table_factor(&self, keyword: &Keyword, _parser: &mut Parser<'_>) -> bool {
+        // UNNEST is read as a table function, and refused as one.
+        *keyword == Keyword::UNNEST || !is_reserved(&format!("{keyword:?}"))
+    }
+
+    fn is_table_alias(&self, keyword: &Keyword, parser: &mut Parser<'_>) -> bool {
+        self.is_column_alias(keyword, parser)
+    }
+
+    fn parse_infix(&self, parser: &mut Parser<'_>, _: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        self.operators.set(self.operators.get() + 1);
+        if self.operators.get() <= OPERATORS_MAX {
+            return None;
+        }
+        let message = format!("the query has more than {OPERATORS_MAX} operators");
+        let span = parser.peek_token_ref().span;
+        Some(self.refuse(span, &message, "split it with WITH; write `x = 1 OR x = 2 …` as `x IN (1, 2, …)`"))
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+        self.farthest.set(self.farthest.get().max(parser.get_current_index().saturating_add(1)));
+        let Token::Word(word) = &parser.peek_token_ref().token else { return None };
+        if word.quote_style.is_some() {
+            return None;
+        }
+        let word = word.value.to_ascii_uppercase();
+        let next = &parser.peek_nth_token_ref(1).token;
+        let (call, string) = (*next == Token::LParen, matches!(next, Token::SingleQuotedString(_)));
+        match word.as_str() {
+            word if NO_EXPRESSION.contains(&word) => {
+                let TokenWithSpan { token, span } = parser.peek_token();
+                let help = format!("as a name, write it in back-ticks: `{token}`");
+                Some(self.refuse(span, &format!("expected an expression, found `{token}`"), &help))
+            }
+            "CAST" if call => Some(self.cast(parser, CastKind::Cast)),
+            "TRY_CAST" if call => Some(self.cast(parser, CastKind::TryCast)),
+            "EXTRACT" if call => Some(self.extract(parser)),
+            "FLOOR" if call => Some(self.floor(parser, true)),
+            "CEIL" | "CEILING" if call => Some(self.floor(parser, false)),
+            "INTERVAL" => Some(self.interval(parser)),
+            "DATE" | "TIME" | "TIMESTAMP" if string => Some(self.prefixed(parser)),
+            "TABLE" if !call => Some(self.prefixed(parser)),
+            _ => None,
+        }
+    }
+}

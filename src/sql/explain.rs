@@ -1,0 +1,200 @@
+//! Plans as text: the tree that `explain` prints, and the fingerprints by which a changed query is noticed.
+
+use std::fmt::{self, Write as _};
+
+use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
+use crate::expr::aggregate;
+use crate::expr::{AggregateCall, Field, Schema};
+
+impl Plan {
+    /// The plan as an indented tree, the last step first: of each step its expressions with their types, the time
+    /// attribute of its rows, and what bounds its state.
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut out, 0);
+        out
+    }
+
+    /// The inputs of this step.
+    pub fn inputs(&self) -> Vec<&Plan> {
+        match &self.node {
+            Node::Scan { .. } => Vec::new(),
+            Node::Project { input, .. }
+            | Node::Filter { input, .. }
+            | Node::Window { input, .. }
+            | Node::WindowAggregate { input, .. } => vec![input],
+            Node::UnionAll { inputs } => inputs.iter().collect(),
+        }
+    }
+
+    /// The steps that keep state, with their fingerprints, inputs before what reads them.
+    pub fn stateful(&self) -> Vec<(&Plan, String)> {
+        let mut found: Vec<(&Plan, String)> = self.inputs().into_iter().flat_map(Plan::stateful).collect();
+        found.extend(self.fingerprint().map(|fingerprint| (self, fingerprint)));
+        found
+    }
+
+    /// What the state of this step means: equal texts can go on with each other's state. `None`: it keeps none.
+    pub fn fingerprint(&self) -> Option<String> {
+        match &self.node {
+            Node::WindowAggregate { input, window, keys, properties: _, aggregates } => {
+                let keys: Vec<String> =
+                    keys.iter().map(|key| format!("{} {}", key.display(&input.schema), key.data_type)).collect();
+                let calls: Vec<String> =
+                    aggregates.iter().map(|a| format!("{} {}", Call(a, &input.schema), a.data_type)).collect();
+                Some(format!(
+                    "window aggregate: {}; keys: {}; aggregates: {}",
+                    Window(window, &input.schema),
+                    keys.join(", "),
+                    calls.join(", ")
+                ))
+            }
+            Node::Scan { .. }
+            | Node::Project { .. }
+            | Node::Filter { .. }
+            | Node::UnionAll { .. }
+            | Node::Window { .. } => None,
+        }
+    }
+
+    /// What bounds the state of this step.
+    pub fn state_bound(&self) -> String {
+        match &self.node {
+            Node::WindowAggregate { window, keys, aggregates, .. } => {
+                let WindowKind::Tumble { size_ms, .. } = window.kind;
+                let groups = if keys.is_empty() { "one entry" } else { "one entry for each key" };
+                let distinct = if aggregates.iter().any(|call| call.distinct) { " and distinct value" } else { "" };
+                format!(
+                    "bounded by open windows: {groups}{distinct} for each {} that the watermark has not passed",
+                    Duration(size_ms)
+                )
+            }
+            Node::Scan { .. }
+            | Node::Project { .. }
+            | Node::Filter { .. }
+            | Node::UnionAll { .. }
+            | Node::Window { .. } => "none".to_owned(),
+        }
+    }
+
+    fn write(&self, out: &mut String, depth: usize) -> fmt::Result {
+        let pad = "  ".repeat(depth);
+        let column = |field: &Field| format!("`{}` {}", field.name, field.data_type);
+        match &self.node {
+            Node::Scan { relation } => {
+                let columns: Vec<String> = self.schema.fields.iter().filter(|f| !f.hidden).map(column).collect();
+                writeln!(out, "{pad}Scan {relation}")?;
+                writeln!(out, "{pad}    columns: {}", columns.join(", "))?;
+            }
+            Node::Project { input, exprs } => {
+                writeln!(out, "{pad}Project")?;
+                for (field, expr) in self.schema.fields.iter().zip(exprs) {
+                    writeln!(out, "{pad}    {} = {}", column(field), expr.display(&input.schema))?;
+                }
+            }
+            Node::Filter { input, predicate } => {
+                writeln!(out, "{pad}Filter")?;
+                writeln!(out, "{pad}    {}", predicate.display(&input.schema))?;
+            }
+            Node::UnionAll { .. } => {
+                let columns: Vec<String> = self.schema.fields.iter().map(column).collect();
+                writeln!(out, "{pad}UnionAll")?;
+                writeln!(out, "{pad}    columns: {}", columns.join(", "))?;
+            }
+            Node::Window { input, window } => {
+                writeln!(out, "{pad}Window")?;
+                writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
+            }
+            Node::WindowAggregate { input, window, keys, properties, aggregates } => {
+                writeln!(out, "{pad}WindowAggregate")?;
+                writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
+                let mut fields = self.schema.fields.iter();
+                for key in keys {
+                    if let Some(field) = fields.next() {
+                        writeln!(out, "{pad}    key {} = {}", column(field), key.display(&input.schema))?;
+                    }
+                }
+                for property in properties {
+                    if let Some(field) = fields.next() {
+                        writeln!(out, "{pad}    window's {} {}", property_name(*property), column(field))?;
+                    }
+                }
+                for call in aggregates {
+                    if let Some(field) = fields.next() {
+                        writeln!(out, "{pad}    {} = {}", column(field), Call(call, &input.schema))?;
+                    }
+                }
+            }
+        }
+        let time = self.schema.time.and_then(|time| self.schema.fields.get(time));
+        writeln!(out, "{pad}    time attribute: {}", time.map_or_else(|| "none".to_owned(), column))?;
+        writeln!(out, "{pad}    state: {}", self.state_bound())?;
+        self.inputs().into_iter().try_for_each(|input| input.write(out, depth + 1))
+    }
+}
+
+fn property_name(property: WindowProperty) -> &'static str {
+    match property {
+        WindowProperty::Start => "start",
+        WindowProperty::End => "end",
+        WindowProperty::Time => "time",
+    }
+}
+
+/// A window over a relation with this schema.
+struct Window<'a>(&'a WindowSpec, &'a Schema);
+
+impl fmt::Display for Window<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WindowSpec { kind, time_column, time_type } = self.0;
+        let WindowKind::Tumble { size_ms, offset_ms } = kind;
+        let time = self.1.fields.get(*time_column).map_or("?", |field| &field.name);
+        write!(f, "TUMBLE {}", Duration(*size_ms))?;
+        if *offset_ms != 0 {
+            write!(f, ", offset {}", Duration(*offset_ms))?;
+        }
+        write!(f, ", on `{time}` {time_type}")
+    }
+}
+
+/// An aggregate over a relation with this schema.
+struct Call<'a>(&'a AggregateCall, &'a Schema);
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AggregateCall { kind, argument, distinct, filter, data_type: _ } = self.0;
+        let name = aggregate::NAMES.iter().find(|(_, known)| known == kind).map_or("?", |(name, _)| name);
+        let distinct = if *distinct { "DISTINCT " } else { "" };
+        match argument {
+            Some(argument) => write!(f, "{name}({distinct}{})", argument.display(self.1))?,
+            None => write!(f, "{name}(*)")?,
+        }
+        match filter {
+            Some(filter) => write!(f, " FILTER (WHERE {})", filter.display(self.1)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Milliseconds as people write them: `1m30s`.
+struct Duration(i64);
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 < 0 {
+            f.write_str("-")?;
+        }
+        let mut rest = self.0.unsigned_abs();
+        if rest == 0 {
+            return f.write_str("0s");
+        }
+        for (unit, ms) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)] {
+            if rest >= ms {
+                write!(f, "{}{unit}", rest / ms)?;
+                rest %= ms;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,246 @@
+//! Query text to the syntax tree of `sqlparser`, and the relations that a query reads.
+
+use std::ops::Range;
+
+use sqlparser::ast::{
+    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Join, ObjectName, ObjectNamePart, Query, Select,
+    SetExpr, TableFactor, TableWithJoins,
+};
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::SqlError;
+use super::dialect::{FOREIGN_CLAUSES, FlinkDialect};
+use super::reserved::is_reserved;
+use super::text::{NESTING_MAX, Text, lower_first};
+use super::types::reserved;
+
+/// Nesting that `sqlparser` follows; above [`NESTING_MAX`], since words nest too (`CASE CASE …`).
+const RECURSION_MAX: usize = NESTING_MAX + 20;
+/// Most UNIONs in one query: they chain to the left, so their number bounds the depth of the syntax tree.
+const SET_OPERATORS_MAX: usize = 200;
+
+/// Parses one query; one `;` may follow.
+pub(super) fn parse(text: &Text<'_>) -> Result<Box<Query>, SqlError> {
+    check_statement(text)?;
+    let mut tokens = text.raw.clone();
+    if text.tokens.last().is_some_and(|placed| placed.token == Token::SemiColon)
+        && let Some(index) = tokens.iter().rposition(|token| token.token == Token::SemiColon)
+    {
+        tokens.truncate(index);
+    }
+    let error = match run(text, tokens, text.end()) {
+        Ok(query) => return Ok(query),
+        Err(error) => error,
+    };
+    // `sqlparser` tries a sub-query in FROM, forgets why it failed and then complains about its first word. So each
+    // sub-query is parsed alone, the innermost first, and the first that fails tells what is wrong.
+    for (open, placed) in text.tokens.iter().enumerate().rev() {
+        if placed.token != Token::LParen || !["SELECT", "WITH"].iter().any(|word| text.is_word(open + 1, word)) {
+            continue;
+        }
+        let Some(close) = text.closing(open).and_then(|close| text.tokens.get(close)) else { continue };
+        let inner = text.raw.get(placed.raw + 1..close.raw).unwrap_or_default().to_vec();
+        if let Err(error) = run(text, inner, close.range.clone()) {
+            return Err(error);
+        }
+    }
+    Err(error)
+}
+
+/// Refuses what is no query, by its first word.
+fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
+    let Some(first) = text.tokens.first() else {
+        return Err(SqlError::new(text.end(), "the query is empty").help("write SELECT … FROM …"));
+    };
+    let is_set_operator = |i: &usize| ["UNION", "EXCEPT", "INTERSECT", "MINUS"].iter().any(|w| text.is_word(*i, w));
+    if let Some(placed) =
+        (0..text.tokens.len()).filter(is_set_operator).nth(SET_OPERATORS_MAX).and_then(|i| text.tokens.get(i))
+    {
+        let message = format!("the query has more than {SET_OPERATORS_MAX} set operators");
+        return Err(SqlError::new(placed.range.clone(), message));
+    }
+    let word = text.slice(first.range.clone()).to_ascii_uppercase();
+    let refuse = |help: &str| Err(SqlError::new(first.range.clone(), format!("{word} is no query")).help(help));
+    match word.as_str() {
+        "SELECT" | "WITH" | "(" | "FROM" | "TABLE" => Ok(()),
+        "VALUES" => Err(SqlError::new(first.range.clone(), "VALUES is not supported: a query reads streams")
+            .help("read the rows with a source of type \"file\"")),
+        "INSERT" => refuse("write the SELECT alone; a [sink.NAME] with `from` takes its rows"),
+        "CREATE" => refuse("write the SELECT of a view alone, as [query.NAME]; tables are [source.NAME]"),
+        "SET" | "RESET" => refuse("settings stand in the configuration file"),
+        _ if is_reserved(&word) || text.tokens.len() > 1 => refuse("a query starts with SELECT or WITH"),
+        _ => refuse("write SELECT … FROM …"),
+    }
+}
+
+/// Parses tokens as one query; `end` is the place behind them.
+fn run(text: &Text<'_>, tokens: Vec<TokenWithSpan>, end: Range<usize>) -> Result<Box<Query>, SqlError> {
+    let dialect = FlinkDialect::default();
+    let mut parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX).with_tokens_with_locations(tokens);
+    let result = parser.parse_query().and_then(|query| match parser.peek_token_ref().token {
+        Token::EOF => Ok(query),
+        _ => parser.expected_ref("the end of the query", parser.peek_token_ref()),
+    });
+    let error = match result {
+        Ok(query) => return Ok(query),
+        Err(error) => error,
+    };
+    if let Some(refusal) = dialect.refusal() {
+        let error = SqlError::new(text.range(refusal.span), refusal.message);
+        return Err(error.help_if(refusal.help));
+    }
+    let farthest = || {
+        let token = parser.token_at(dialect.farthest());
+        if token.token == Token::EOF { end.clone() } else { text.range(token.span) }
+    };
+    let message = match error {
+        ParserError::RecursionLimitExceeded => {
+            let message = format!("the query is nested deeper than {RECURSION_MAX} levels");
+            return Err(SqlError::new(farthest(), message).help("split it with WITH"));
+        }
+        ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
+    };
+    let located = message.rsplit_once(" at Line: ").and_then(|(message, place)| {
+        let (line, column) = place.split_once(", Column: ")?;
+        Some((message, line.parse().ok()?, column.trim().parse().ok()?))
+    });
+    let (message, place) = match located {
+        Some((message, line, column)) => (message, text.token_at(line, column)),
+        None if message.contains("found: EOF") => (message.as_str(), end),
+        None => (message.as_str(), farthest()),
+    };
+    Err(explained(text, message, place))
+}
+
+/// `sqlparser`'s message as a sentence of ours, with advice where its cause is known.
+fn explained(text: &Text<'_>, message: &str, place: Range<usize>) -> SqlError {
+    let found = text.slice(place.clone());
+    let upper = found.to_ascii_uppercase();
+    if found == ";" {
+        return SqlError::new(place, "only one query can stand here")
+            .help("give each query a [query.NAME] of its own, and leave out the `;`");
+    }
+    if FOREIGN_CLAUSES.contains(&upper.as_str()) {
+        return SqlError::new(place, format!("{upper} is not part of Flink SQL")).help("leave the clause out");
+    }
+    let before = text.index_at(place.start).checked_sub(1);
+    if let Some(top) = before.filter(|before| text.is_word(*before, "TOP")).and_then(|before| text.tokens.get(before))
+        && message.contains("literal int")
+    {
+        return SqlError::new(top.range.clone(), "TOP is not part of Flink SQL")
+            .help("leave it out; as a name, write it in back-ticks: `top`");
+    }
+    let message = lower_first(message).replace("Expected: ", "expected ").replace("expected: ", "expected ");
+    let message = match message.split_once(", found: ") {
+        Some((wanted, _)) if found.is_empty() || found == ")" && message.ends_with("EOF") => {
+            format!("{wanted}, found the end{}", if found.is_empty() { " of the query" } else { " of the sub-query" })
+        }
+        Some((wanted, _)) => format!("{wanted}, found `{found}`"),
+        None => message,
+    };
+    let error = SqlError::new(place.clone(), message);
+    if is_reserved(found) && !found.is_empty() {
+        return error.help(reserved(place, found).help.unwrap_or_default().replace("write it", "as a name, write it"));
+    }
+    error
+}
+
+/// The relations that a query reads, CTEs excluded, in order of appearance, each once.
+pub(super) fn relations(query: &Query) -> Vec<String> {
+    let mut walk = Walk { found: Vec::new(), ctes: Vec::new() };
+    walk.query(query);
+    walk.found
+}
+
+/// What [`relations`] meets. It looks only where a relation can stand in a query that is taken; the planner refuses
+/// the rest.
+struct Walk<'a> {
+    found: Vec<String>,
+    ctes: Vec<&'a str>,
+}
+
+impl<'a> Walk<'a> {
+    fn query(&mut self, query: &'a Query) {
+        let outer = self.ctes.len();
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            self.query(&cte.query);
+            self.ctes.push(&cte.alias.name.value);
+        }
+        self.body(&query.body);
+        self.ctes.truncate(outer);
+    }
+
+    fn body(&mut self, body: &'a SetExpr) {
+        match body {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::Query(query) => self.query(query),
+            SetExpr::SetOperation { left, right, .. } => {
+                self.body(left);
+                self.body(right);
+            }
+            _ => {}
+        }
+    }
+
+    fn select(&mut self, select: &'a Select) {
+        for TableWithJoins { relation, joins } in &select.from {
+            self.factor(relation);
+            for Join { relation, .. } in joins {
+                self.factor(relation);
+            }
+        }
+    }
+
+    fn factor(&mut self, factor: &'a TableFactor) {
+        match factor {
+            TableFactor::Table { name, args: None, .. } => {
+                if let [ObjectNamePart::Identifier(Ident { value, .. })] = name.0.as_slice() {
+                    self.name(value);
+                }
+            }
+            TableFactor::Table { args: Some(args), .. } => args.args.iter().for_each(|arg| self.argument(arg)),
+            TableFactor::Derived { subquery, .. } => self.query(subquery),
+            TableFactor::TableFunction { expr: Expr::Function(function), .. } => {
+                if let FunctionArguments::List(list) = &function.args {
+                    list.args.iter().for_each(|arg| self.argument(arg));
+                }
+            }
+            TableFactor::NestedJoin { table_with_joins, .. } => {
+                self.factor(&table_with_joins.relation);
+                table_with_joins.joins.iter().for_each(|join| self.factor(&join.relation));
+            }
+            TableFactor::MatchRecognize { table, .. } => self.factor(table),
+            _ => {}
+        }
+    }
+
+    fn argument(&mut self, arg: &'a FunctionArg) {
+        let (FunctionArg::Named { arg, .. } | FunctionArg::ExprNamed { arg, .. } | FunctionArg::Unnamed(arg)) = arg;
+        match arg {
+            FunctionArgExpr::Expr(Expr::Prefixed { value, .. }) => {
+                if let Expr::CompoundIdentifier(parts) = value.as_ref()
+                    && let [Ident { value, .. }] = parts.as_slice()
+                {
+                    self.name(value);
+                }
+            }
+            FunctionArgExpr::Expr(Expr::Subquery(query)) => self.query(query),
+            _ => {}
+        }
+    }
+
+    fn name(&mut self, name: &'a str) {
+        if !self.ctes.contains(&name) && !self.found.iter().any(|found| found == name) {
+            self.found.push(name.to_owned());
+        }
+    }
+}
+
+/// The single identifier of an object name.
+pub(super) fn single(name: &ObjectName) -> Option<&Ident> {
+    match name.0.as_slice() {
+        [ObjectNamePart::Identifier(ident)] => Some(ident),
+        _ => None,
+    }
+}

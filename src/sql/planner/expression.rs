@@ -1,0 +1,849 @@
+//! Expressions: names to columns, the nodes of the syntax tree to the builders of `expr/`, which know the types.
+
+use std::ops::Range;
+
+use sqlparser::ast::{
+    AccessExpr, Array, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType as AstType, DateTimeField,
+    DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    Ident, InTarget, Interval, Spanned, Subscript, TrimWhereField, UnaryOperator, Value as AstValue, ValueWithSpan,
+};
+
+use super::select::{Grouping, column_help};
+use super::{Planner, Result};
+use crate::expr::aggregate::{self, AggregateCall, AggregateKind};
+use crate::expr::build::{self, BinaryOp, Expr, Test, TimeUnit, TrimSide, TypeError, Value};
+use crate::expr::{DataType, Schema};
+use crate::sql::parse::single;
+use crate::sql::types::parse_type;
+use crate::sql::SqlError;
+
+/// Deepest nesting of an expression. Chains of AND and OR do not nest.
+pub(super) const DEPTH_MAX: usize = 100;
+
+/// Aggregates that Flink has and Forebay does not have yet.
+const AGGREGATES_LATER: [&str; 20] = [
+    "APPROX_PERCENTILE",
+    "ARRAY_AGG",
+    "COLLECT",
+    "CUME_DIST",
+    "DENSE_RANK",
+    "FIRST_VALUE",
+    "JSON_ARRAYAGG",
+    "JSON_OBJECTAGG",
+    "LAG",
+    "LAST_VALUE",
+    "LEAD",
+    "LISTAGG",
+    "NTILE",
+    "PERCENT_RANK",
+    "PERCENTILE",
+    "RANK",
+    "ROW_NUMBER",
+    "STDDEV_POP",
+    "STDDEV_SAMP",
+    "VAR_POP",
+];
+
+/// What an expression can see.
+pub(super) struct Scope<'s> {
+    pub schema: &'s Schema,
+    /// The name by which columns can be qualified.
+    pub alias: Option<&'s str>,
+    /// The clause, for messages.
+    pub place: &'static str,
+    /// The aggregation above which the expression stands.
+    pub grouping: Option<&'s mut Grouping>,
+}
+
+impl<'s> Scope<'s> {
+    pub fn new(schema: &'s Schema, alias: Option<&'s str>, place: &'static str) -> Scope<'s> {
+        Scope { schema, alias, place, grouping: None }
+    }
+}
+
+impl Planner<'_> {
+    /// The place of an expression in the text.
+    pub(super) fn place(&self, expr: &Ast) -> Range<usize> {
+        let own = self.text.range(expr.span());
+        match expr {
+            Ast::BinaryOp { left, op: _, right } => {
+                let mut first = left.as_ref();
+                while let Ast::BinaryOp { left, .. } = first {
+                    first = left.as_ref();
+                }
+                let (start, end) = (self.place(first).start, self.place(right).end);
+                start..end.max(start)
+            }
+            Ast::Function(function) => {
+                let open = self.text.index_at(self.text.range(function.name.span()).end);
+                let close = match function.args {
+                    FunctionArguments::List(_) => self.text.closing(open),
+                    _ => None,
+                };
+                let end = close.and_then(|close| self.text.tokens.get(close)).map_or(own.end, |p| p.range.end);
+                own.start..end.max(own.start)
+            }
+            Ast::Cast { .. }
+            | Ast::Extract { .. }
+            | Ast::Ceil { .. }
+            | Ast::Floor { .. }
+            | Ast::Position { .. }
+            | Ast::Substring { .. }
+            | Ast::Trim { .. }
+            | Ast::Overlay { .. }
+            | Ast::Convert { .. }
+            | Ast::Exists { .. } => self.text.enclosing_call(own),
+            Ast::Nested(inner) => self.text.grown(self.place(inner), 1, 1),
+            Ast::Subquery(_) => {
+                let open = self.text.index_at(own.start).saturating_sub(1);
+                let start = self.text.tokens.get(open).map_or(own.start, |p| p.range.start);
+                let close = self.text.closing(open).and_then(|close| self.text.tokens.get(close));
+                start..close.map_or(own.end, |p| p.range.end).max(start)
+            }
+            Ast::UnaryOp { op: _, expr } => self.text.grown(self.place(expr), 1, 0),
+            Ast::Interval(Interval { value: _, last_field, leading_field, .. }) => {
+                let unit = last_field.as_ref().or(leading_field.as_ref());
+                let end = match unit {
+                    Some(DateTimeField::Custom(ident)) => self.text.range(ident.span).end,
+                    _ => own.end,
+                };
+                let mut first = self.text.index_at(own.start);
+                while first > 0 && !self.text.is_word(first, "INTERVAL") {
+                    first -= 1;
+                }
+                let start = self.text.tokens.get(first).map_or(own.start, |p| p.range.start.min(own.start));
+                start..end.max(own.end)
+            }
+            Ast::Prefixed { prefix, value } => {
+                let start = self.text.range(prefix.span).start;
+                start..self.place(value).end.max(start)
+            }
+            Ast::IsNull(inner) | Ast::IsTrue(inner) | Ast::IsFalse(inner) | Ast::IsUnknown(inner) => {
+                self.text.grown(self.place(inner), 0, 2)
+            }
+            Ast::IsNotNull(inner) | Ast::IsNotTrue(inner) | Ast::IsNotFalse(inner) | Ast::IsNotUnknown(inner) => {
+                self.text.grown(self.place(inner), 0, 3)
+            }
+            _ => own,
+        }
+    }
+
+    /// The place of a function's argument.
+    pub(super) fn argument_place(&self, arg: &FunctionArg) -> Range<usize> {
+        match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => self.place(expr),
+            _ => self.text.range(arg.span()),
+        }
+    }
+
+    /// A condition: BOOLEAN.
+    pub(super) fn condition(&mut self, expr: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
+        let clause = scope.place;
+        let planned = self.expr(expr, scope)?;
+        match &planned.data_type {
+            DataType::Boolean => Ok(planned),
+            DataType::Null => self.built(expr, build::cast(planned, &DataType::Boolean, false)),
+            other => Err(SqlError::new(self.place(expr), format!("{clause} needs a BOOLEAN, not {other}"))
+                .help("write a comparison, for example x > 0")),
+        }
+    }
+
+    /// An expression over the columns of a scope.
+    pub(super) fn expr(&mut self, expr: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
+        if self.depth >= DEPTH_MAX {
+            let message = format!("the expression is nested deeper than {DEPTH_MAX} levels");
+            return Err(SqlError::new(self.place(expr), message)
+                .help("compute parts of it in a sub-query, or write CONCAT(a, b, …) for long chains of ||"));
+        }
+        self.depth += 1;
+        let result = match self.computed_key(expr, scope) {
+            Some(key) => Ok(key),
+            None => self.expr_node(expr, scope),
+        };
+        self.depth -= 1;
+        result
+    }
+
+    /// The grouping key that is the same expression.
+    fn computed_key(&mut self, expr: &Ast, scope: &Scope<'_>) -> Option<Expr> {
+        let grouping = scope.grouping.as_deref()?;
+        if !grouping.computed_keys || matches!(expr, Ast::Identifier(_) | Ast::Value(_)) {
+            return None;
+        }
+        let mut plain = Scope::new(scope.schema, scope.alias, "GROUP BY");
+        let planned = self.expr_node(expr, &mut plain).ok()?;
+        grouping.key(&planned)
+    }
+
+    fn built(&self, expr: &Ast, result: std::result::Result<Expr, TypeError>) -> Result<Expr> {
+        result.map_err(|error| self.typed(expr, error))
+    }
+
+    fn typed(&self, expr: &Ast, error: TypeError) -> SqlError {
+        SqlError::new(self.place(expr), error.message).help_if(error.help)
+    }
+
+    fn refuse<T>(&self, expr: &Ast, message: &str, help: &str) -> Result<T> {
+        Err(SqlError::new(self.place(expr), message).help(help))
+    }
+
+    fn expr_node(&mut self, expr: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
+        match expr {
+            Ast::Identifier(ident) => self.path(std::slice::from_ref(ident), scope),
+            Ast::CompoundIdentifier(parts) => self.path(parts, scope),
+            Ast::CompoundFieldAccess { root, access_chain } => self.access(expr, root, access_chain, scope),
+            Ast::Nested(inner) => self.expr(inner, scope),
+            Ast::Value(value) => self.literal(expr, value),
+            Ast::BinaryOp { left, op: BinaryOperator::And, right } => {
+                self.chain(expr, BinaryOp::And, &BinaryOperator::And, (left, right), scope)
+            }
+            Ast::BinaryOp { left, op: BinaryOperator::Or, right } => {
+                self.chain(expr, BinaryOp::Or, &BinaryOperator::Or, (left, right), scope)
+            }
+            Ast::BinaryOp { left, op, right } => {
+                let op = self.operator(expr, op)?;
+                self.binary(expr, op, left, right, scope)
+            }
+            Ast::IsDistinctFrom(left, right) => self.binary(expr, BinaryOp::IsDistinctFrom, left, right, scope),
+            Ast::IsNotDistinctFrom(left, right) => self.binary(expr, BinaryOp::IsNotDistinctFrom, left, right, scope),
+            Ast::UnaryOp { op, expr: inner } => self.unary(expr, *op, inner, scope),
+            Ast::IsNull(inner) => self.test(expr, Test::Null, inner, false, scope),
+            Ast::IsNotNull(inner) => self.test(expr, Test::Null, inner, true, scope),
+            Ast::IsTrue(inner) => self.test(expr, Test::True, inner, false, scope),
+            Ast::IsNotTrue(inner) => self.test(expr, Test::True, inner, true, scope),
+            Ast::IsFalse(inner) => self.test(expr, Test::False, inner, false, scope),
+            Ast::IsNotFalse(inner) => self.test(expr, Test::False, inner, true, scope),
+            Ast::IsUnknown(inner) => self.test(expr, Test::Unknown, inner, false, scope),
+            Ast::IsNotUnknown(inner) => self.test(expr, Test::Unknown, inner, true, scope),
+            Ast::In { expr: inner, target, negated, global: false } => {
+                self.in_target(expr, inner, target, *negated, scope)
+            }
+            Ast::Between { expr: inner, negated, low, high } => {
+                let inner = self.expr(inner, scope)?;
+                let (low, high) = (self.expr(low, scope)?, self.expr(high, scope)?);
+                self.built(expr, build::between(inner, low, high, *negated))
+            }
+            Ast::Like { negated, any: false, expr: inner, pattern, escape_char } => {
+                let escape = escape_char.as_deref().map(|escape| self.escape(escape)).transpose()?;
+                let (inner, pattern) = (self.expr(inner, scope)?, self.expr(pattern, scope)?);
+                self.built(expr, build::like(inner, pattern, escape, *negated))
+            }
+            Ast::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
+                self.case(expr, operand.as_deref(), conditions, else_result.as_deref(), scope)
+            }
+            Ast::Cast { kind, expr: inner, data_type, format } => {
+                if format.is_some() {
+                    return self.refuse(
+                        expr,
+                        "CAST … FORMAT is not part of Flink SQL",
+                        "use DATE_FORMAT or TO_TIMESTAMP",
+                    );
+                }
+                self.cast(expr, kind, inner, data_type, scope)
+            }
+            Ast::Extract { field, syntax: _, expr: inner } => {
+                let unit = self.unit(expr, field)?;
+                let inner = self.expr(inner, scope)?;
+                self.built(expr, build::extract(unit, inner))
+            }
+            Ast::Ceil { expr: inner, field } => self.floor(expr, inner, field, "CEIL", scope),
+            Ast::Floor { expr: inner, field } => self.floor(expr, inner, field, "FLOOR", scope),
+            Ast::Position { expr: needle, r#in: hay } => {
+                let (needle, hay) = (self.expr(needle, scope)?, self.expr(hay, scope)?);
+                self.built(expr, build::position(needle, hay, None))
+            }
+            Ast::Substring { expr: inner, substring_from, substring_for, special: _, shorthand: _ } => {
+                let Some(from) = substring_from else {
+                    return self.refuse(expr, "SUBSTRING lacks the start", "write SUBSTRING(x FROM 1 FOR 3)");
+                };
+                let (inner, from) = (self.expr(inner, scope)?, self.expr(from, scope)?);
+                let count = substring_for.as_deref().map(|count| self.expr(count, scope)).transpose()?;
+                self.built(expr, build::substring(inner, from, count))
+            }
+            Ast::Overlay { expr: inner, overlay_what, overlay_from, overlay_for } => {
+                let (inner, what) = (self.expr(inner, scope)?, self.expr(overlay_what, scope)?);
+                let from = self.expr(overlay_from, scope)?;
+                let count = overlay_for.as_deref().map(|count| self.expr(count, scope)).transpose()?;
+                self.built(expr, build::overlay(inner, what, from, count))
+            }
+            Ast::Trim { trim_where, trim_what, expr: inner, trim_characters: None } => {
+                let side = match trim_where {
+                    None | Some(TrimWhereField::Both) => TrimSide::Both,
+                    Some(TrimWhereField::Leading) => TrimSide::Leading,
+                    Some(TrimWhereField::Trailing) => TrimSide::Trailing,
+                };
+                let what = trim_what.as_deref().map(|what| self.expr(what, scope)).transpose()?;
+                let inner = self.expr(inner, scope)?;
+                self.built(expr, build::trim(side, what, inner))
+            }
+            Ast::Prefixed { prefix, value } => self.prefixed(expr, prefix, value),
+            Ast::Interval(interval) => self.interval(expr, interval),
+            Ast::Function(function) => self.function(expr, function, scope),
+            Ast::Tuple(items) => {
+                let items = self.exprs(items, scope)?;
+                self.built(expr, build::row(items))
+            }
+            Ast::Array(Array { elem, named: true }) => {
+                let items = self.exprs(elem, scope)?;
+                self.built(expr, build::array(items))
+            }
+            _ => Err(self.refused(expr)),
+        }
+    }
+
+    /// What is known and not taken.
+    fn refused(&self, expr: &Ast) -> SqlError {
+        let (message, help) = match expr {
+            Ast::Subquery(_) => (
+                "a sub-query as a value is not supported: its answer changes with every row",
+                "join it, once joins are there, or compute it in a query of its own",
+            ),
+            Ast::Exists { .. } => ("EXISTS is not supported yet", "filter with WHERE and IN (…)"),
+            Ast::AnyOp { .. } | Ast::AllOp { .. } => {
+                ("ANY, SOME and ALL are not supported yet", "write IN (…) or several comparisons")
+            }
+            Ast::ILike { .. } => ("ILIKE is not supported", "write LOWER(x) LIKE 'pattern'"),
+            Ast::SimilarTo { .. } | Ast::RLike { .. } => {
+                ("SIMILAR TO and RLIKE are not supported yet", "write REGEXP(x, 'pattern')")
+            }
+            Ast::IsJson { .. } => {
+                ("IS JSON is not supported yet", "decode the message with a source of format \"json\"")
+            }
+            Ast::AtTimeZone { .. } => {
+                ("AT TIME ZONE is not supported yet", "set pipeline.time_zone, and cast: CAST(x AS TIMESTAMP(3))")
+            }
+            Ast::TypedString(_) => ("a constant of this type cannot be written so", "write CAST('…' AS type)"),
+            Ast::Convert { .. } => ("CONVERT is not part of Flink SQL", "write CAST(x AS type)"),
+            Ast::Collate { .. } => ("COLLATE is not supported", "leave it out: strings compare by their characters"),
+            Ast::Like { .. } => ("LIKE ANY is not part of Flink SQL", "write x LIKE 'a' OR x LIKE 'b'"),
+            Ast::Array(_) => ("an array needs the word ARRAY", "write ARRAY[1, 2]"),
+            Ast::Trim { .. } => ("TRIM takes one argument", "write TRIM(BOTH 'x' FROM s)"),
+            Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => {
+                ("GROUPING SETS, ROLLUP and CUBE are not supported yet", "write one query for each grouping")
+            }
+            Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => ("`*` cannot stand in an expression", "name a column"),
+            _ => ("this form of expression is not part of Flink SQL", "see the functions and operators of Flink"),
+        };
+        let place = self.place(expr);
+        let place = if place.is_empty() { self.text.grown(place, 1, 0) } else { place };
+        SqlError::new(place, message).help(help)
+    }
+
+    fn exprs(&mut self, list: &[Ast], scope: &mut Scope<'_>) -> Result<Vec<Expr>> {
+        list.iter().map(|item| self.expr(item, scope)).collect()
+    }
+
+    /// A column, possibly qualified, and fields of it.
+    fn path(&mut self, parts: &[Ident], scope: &Scope<'_>) -> Result<Expr> {
+        let names = parts.iter().map(|part| self.name(part)).collect::<Result<Vec<String>>>()?;
+        let place = |from: usize, to: usize| {
+            let start = parts.get(from).map_or_else(|| self.text.end(), |part| self.text.range(part.span));
+            start.start..parts.get(to).map_or(start.end, |part| self.text.range(part.span).end)
+        };
+        let (Some(first), Some(last)) = (names.first(), parts.len().checked_sub(1)) else {
+            return Err(SqlError::new(self.text.end(), "a name must stand here"));
+        };
+        let schema = scope.schema;
+        let qualified = scope.alias == Some(first.as_str());
+        let column = match names.get(1).filter(|_| qualified).and_then(|name| schema.index_of(name)) {
+            Some(index) => Some((index, 2)),
+            None => schema.index_of(first).map(|index| (index, 1)),
+        };
+        let Some((index, fields_from)) = column else {
+            return Err(match names.get(1) {
+                Some(name) if qualified => SqlError::new(place(1, 1), format!("unknown column `{name}` in `{first}`"))
+                    .help_if(column_help(name, schema)),
+                Some(_) => {
+                    let help = scope.alias.map(|alias| format!("the columns here are those of `{alias}`"));
+                    SqlError::new(place(0, 0), format!("unknown table or column `{first}`"))
+                        .help_if(column_help(first, schema))
+                        .help_if(help)
+                }
+                None => {
+                    SqlError::new(place(0, 0), format!("unknown column `{first}`")).help_if(column_help(first, schema))
+                }
+            });
+        };
+        let data_type = schema.type_of(index).cloned().unwrap_or(DataType::Null);
+        let mut expr = match scope.grouping.as_deref() {
+            None => build::column(index, data_type),
+            Some(grouping) => grouping.column(index, data_type).map_err(|help| {
+                let name = parts.iter().map(|part| part.value.as_str()).collect::<Vec<_>>().join(".");
+                SqlError::new(place(0, last), format!("`{name}` is neither in GROUP BY nor inside an aggregate"))
+                    .help(help)
+            })?,
+        };
+        for (at, name) in names.iter().enumerate().skip(fields_from) {
+            expr = build::field(expr, name)
+                .map_err(|error| SqlError::new(place(at, at), error.message).help_if(error.help))?;
+        }
+        Ok(expr)
+    }
+
+    /// `root.field`, `root[index]`.
+    fn access(&mut self, expr: &Ast, root: &Ast, chain: &[AccessExpr], scope: &mut Scope<'_>) -> Result<Expr> {
+        // `t.a[1]` comes as root `t` and chain `.a`, `[1]`: the dots before the first bracket are a path.
+        let (mut value, chain) = match root {
+            Ast::Identifier(ident) => {
+                let mut parts = vec![ident.clone()];
+                let dots = chain.iter().map_while(|access| match access {
+                    AccessExpr::Dot(Ast::Identifier(ident)) => Some(ident.clone()),
+                    _ => None,
+                });
+                parts.extend(dots);
+                (self.path(&parts, scope)?, chain.get(parts.len() - 1..).unwrap_or_default())
+            }
+            _ => (self.expr(root, scope)?, chain),
+        };
+        for access in chain {
+            value = match access {
+                AccessExpr::Dot(Ast::Identifier(ident)) => {
+                    let name = self.name(ident)?;
+                    build::field(value, &name).map_err(|error| {
+                        SqlError::new(self.text.range(ident.span), error.message).help_if(error.help)
+                    })?
+                }
+                AccessExpr::Subscript(Subscript::Index { index }) => {
+                    let planned = self.expr(index, scope)?;
+                    self.built(index, build::index(value, planned))?
+                }
+                AccessExpr::Subscript(Subscript::Slice { .. }) => {
+                    return self.refuse(expr, "slices of arrays are not part of Flink SQL", "write a[1]");
+                }
+                AccessExpr::Dot(_) => return self.refuse(expr, "the name of a field must follow the dot", "write a.b"),
+            };
+        }
+        Ok(value)
+    }
+
+    fn literal(&self, expr: &Ast, value: &ValueWithSpan) -> Result<Expr> {
+        let ValueWithSpan { value, span: _ } = value;
+        match value {
+            AstValue::Number(text, false) => self.built(expr, build::number_literal(text)),
+            AstValue::SingleQuotedString(text) => Ok(build::string_literal(text.clone())),
+            AstValue::Boolean(value) => Ok(build::literal(Value::Boolean(*value), DataType::Boolean)),
+            AstValue::Null => Ok(build::null()),
+            AstValue::HexStringLiteral(digits) => {
+                let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
+                let bytes = digits.chunks_exact(2).filter_map(|pair| match pair {
+                    [high, low] => u8::try_from(high * 16 + low).ok(),
+                    _ => None,
+                });
+                let bytes: Vec<u8> = bytes.collect();
+                // 2 digits a byte, besides X and the quotes.
+                if self.place(expr).len() != bytes.len() * 2 + 3 {
+                    return self.refuse(expr, "X'…' needs pairs of hexadecimal digits", "write for example X'0AFF'");
+                }
+                Ok(build::literal(Value::Bytes(bytes), DataType::Bytes))
+            }
+            _ => self.refuse(expr, "a constant of this kind is not part of Flink SQL", "write 'text', 1, 1.5 or TRUE"),
+        }
+    }
+
+    fn operator(&self, expr: &Ast, op: &BinaryOperator) -> Result<BinaryOp> {
+        Ok(match op {
+            BinaryOperator::Plus => BinaryOp::Add,
+            BinaryOperator::Minus => BinaryOp::Subtract,
+            BinaryOperator::Multiply => BinaryOp::Multiply,
+            BinaryOperator::Divide => BinaryOp::Divide,
+            BinaryOperator::Modulo => BinaryOp::Modulo,
+            BinaryOperator::StringConcat => BinaryOp::Concat,
+            BinaryOperator::Eq => BinaryOp::Equal,
+            BinaryOperator::NotEq => BinaryOp::NotEqual,
+            BinaryOperator::Lt => BinaryOp::Less,
+            BinaryOperator::LtEq => BinaryOp::LessOrEqual,
+            BinaryOperator::Gt => BinaryOp::Greater,
+            BinaryOperator::GtEq => BinaryOp::GreaterOrEqual,
+            BinaryOperator::And => BinaryOp::And,
+            BinaryOperator::Or => BinaryOp::Or,
+            other => {
+                let message = format!("the operator `{other}` is not part of Flink SQL");
+                return Err(SqlError::new(self.place(expr), message));
+            }
+        })
+    }
+
+    fn binary(&mut self, expr: &Ast, op: BinaryOp, left: &Ast, right: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
+        let (left, right) = (self.expr(left, scope)?, self.expr(right, scope)?);
+        self.built(expr, build::binary(op, left, right))
+    }
+
+    /// A chain of AND or of OR, as a balanced tree: `a OR b OR …` may be long, and must not be deep.
+    fn chain(
+        &mut self,
+        expr: &Ast,
+        op: BinaryOp,
+        ast_op: &BinaryOperator,
+        (left, right): (&Ast, &Ast),
+        scope: &mut Scope<'_>,
+    ) -> Result<Expr> {
+        let mut operands = vec![right];
+        let mut rest = left;
+        while let Ast::BinaryOp { left, op, right } = rest {
+            if op != ast_op {
+                break;
+            }
+            operands.push(right);
+            rest = left;
+        }
+        operands.push(rest);
+        let mut level = Vec::new();
+        for operand in operands.into_iter().rev() {
+            let planned = self.expr(operand, scope)?;
+            if !matches!(planned.data_type, DataType::Boolean | DataType::Null) {
+                let message = format!("{ast_op} needs a BOOLEAN, not {}", planned.data_type);
+                return Err(SqlError::new(self.place(operand), message).help("write a comparison, for example x > 0"));
+            }
+            level.push(planned);
+        }
+        while level.len() > 1 {
+            let mut above = Vec::new();
+            let mut pairs = level.into_iter();
+            while let Some(first) = pairs.next() {
+                above.push(match pairs.next() {
+                    Some(second) => self.built(expr, build::binary(op, first, second))?,
+                    None => first,
+                });
+            }
+            level = above;
+        }
+        level.pop().ok_or_else(|| SqlError::new(self.place(expr), "an expression must stand here"))
+    }
+
+    fn unary(&mut self, expr: &Ast, op: UnaryOperator, inner: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
+        let planned = self.expr(inner, scope)?;
+        match op {
+            UnaryOperator::Minus => self.built(expr, build::negate(planned)),
+            UnaryOperator::Not => self.built(expr, build::not(planned)),
+            UnaryOperator::Plus if planned.data_type.is_numeric() => Ok(planned),
+            other => {
+                let message = format!("the operator `{other}` does not take {}", planned.data_type);
+                Err(SqlError::new(self.place(expr), message))
+            }
+        }
+    }
+
+    fn test(&mut self, expr: &Ast, test: Test, inner: &Ast, negated: bool, scope: &mut Scope<'_>) -> Result<Expr> {
+        let inner = self.expr(inner, scope)?;
+        self.built(expr, build::is_test(test, inner, negated))
+    }
+
+    fn in_target(
+        &mut self,
+        expr: &Ast,
+        inner: &Ast,
+        target: &InTarget,
+        negated: bool,
+        scope: &mut Scope<'_>,
+    ) -> Result<Expr> {
+        match target {
+            InTarget::List(list) => {
+                let inner = self.expr(inner, scope)?;
+                let list = self.exprs(list, scope)?;
+                self.built(expr, build::in_list(inner, list, negated))
+            }
+            InTarget::Subquery(_) | InTarget::Unnest(_) | InTarget::Table { .. } => {
+                self.refuse(expr, "IN (SELECT …) is not supported yet", "write the values: x IN (1, 2)")
+            }
+        }
+    }
+
+    fn escape(&self, escape: &Ast) -> Result<char> {
+        if let Ast::Value(ValueWithSpan { value: AstValue::SingleQuotedString(text), span: _ }) = escape {
+            let mut chars = text.chars();
+            if let (Some(character), None) = (chars.next(), chars.next()) {
+                return Ok(character);
+            }
+        }
+        self.refuse(escape, "ESCAPE needs one character", "write for example ESCAPE '!'")
+    }
+
+    fn case(
+        &mut self,
+        expr: &Ast,
+        operand: Option<&Ast>,
+        conditions: &[CaseWhen],
+        otherwise: Option<&Ast>,
+        scope: &mut Scope<'_>,
+    ) -> Result<Expr> {
+        let operand_type = operand.is_some();
+        let operand = operand.map(|operand| self.expr(operand, scope)).transpose()?;
+        let mut whens = Vec::new();
+        for CaseWhen { condition, result } in conditions {
+            let planned = match operand_type {
+                true => self.expr(condition, scope)?,
+                false => {
+                    let clause = std::mem::replace(&mut scope.place, "WHEN");
+                    let planned = self.condition(condition, scope);
+                    scope.place = clause;
+                    planned?
+                }
+            };
+            whens.push((planned, self.expr(result, scope)?));
+        }
+        let otherwise = otherwise.map(|otherwise| self.expr(otherwise, scope)).transpose()?;
+        self.built(expr, build::case(operand, whens, otherwise))
+    }
+
+    fn cast(
+        &mut self,
+        expr: &Ast,
+        kind: &CastKind,
+        inner: &Ast,
+        data_type: &AstType,
+        scope: &mut Scope<'_>,
+    ) -> Result<Expr> {
+        let try_cast = match kind {
+            CastKind::Cast => false,
+            CastKind::TryCast => true,
+            CastKind::SafeCast => {
+                return self.refuse(expr, "SAFE_CAST is not part of Flink SQL", "write TRY_CAST(x AS type)");
+            }
+            CastKind::DoubleColon => return self.refuse(expr, "`::` is not Flink SQL", "write CAST(x AS type)"),
+        };
+        // The dialect keeps the place of the type's text.
+        let AstType::Custom(name, _) = data_type else {
+            return self.refuse(expr, "this type is not known", "write CAST(x AS type)");
+        };
+        let place = self.text.range(name.span());
+        let data_type = parse_type(self.text.slice(place.clone())).map_err(|error| SqlError {
+            span: place.start + error.span.start..place.start + error.span.end,
+            ..error
+        })?;
+        let inner = self.expr(inner, scope)?;
+        self.built(expr, build::cast(inner, &data_type, try_cast))
+    }
+
+    fn unit(&self, expr: &Ast, field: &DateTimeField) -> Result<TimeUnit> {
+        match field {
+            DateTimeField::Custom(ident) => self.unit_of(ident),
+            _ => self.refuse(expr, "a unit of time must stand here", "write for example SECOND, MINUTE, HOUR, DAY"),
+        }
+    }
+
+    fn unit_of(&self, ident: &Ident) -> Result<TimeUnit> {
+        TimeUnit::parse(&ident.value).filter(|_| ident.quote_style.is_none()).ok_or_else(|| {
+            SqlError::new(self.text.range(ident.span), format!("`{}` is no unit of time", ident.value))
+                .help("the units are SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, QUARTER, YEAR")
+        })
+    }
+
+    fn floor(
+        &mut self,
+        expr: &Ast,
+        inner: &Ast,
+        field: &CeilFloorKind,
+        name: &str,
+        scope: &mut Scope<'_>,
+    ) -> Result<Expr> {
+        let CeilFloorKind::DateTimeField(field) = field else {
+            return self.refuse(expr, "FLOOR and CEIL take one argument", "write FLOOR(x) or ROUND(x, 2)");
+        };
+        let inner = self.expr(inner, scope)?;
+        let result = match field {
+            DateTimeField::NoDateTime => build::function(name, vec![inner]),
+            unit if name == "FLOOR" => build::floor_to(inner, self.unit(expr, unit)?),
+            unit => build::ceil_to(inner, self.unit(expr, unit)?),
+        };
+        self.built(expr, result)
+    }
+
+    /// `DATE '…'`, `TIME '…'`, `TIMESTAMP '…'`.
+    fn prefixed(&self, expr: &Ast, prefix: &Ident, value: &Ast) -> Result<Expr> {
+        let text = match value {
+            Ast::Value(ValueWithSpan { value: AstValue::SingleQuotedString(text), span: _ }) => text,
+            _ => {
+                return self.refuse(
+                    expr,
+                    "a table cannot stand in an expression",
+                    "TABLE name is the first argument of a window function",
+                );
+            }
+        };
+        let result = match prefix.value.to_ascii_uppercase().as_str() {
+            "DATE" => build::date_literal(text),
+            "TIME" => build::time_literal(text),
+            "TIMESTAMP" => build::timestamp_literal(text),
+            _ => return self.refuse(expr, "this kind of constant is not part of Flink SQL", "write 'text'"),
+        };
+        self.built(expr, result)
+    }
+
+    fn interval(&self, expr: &Ast, interval: &Interval) -> Result<Expr> {
+        let Interval { value, leading_field, leading_precision, last_field, fractional_seconds_precision } = interval;
+        let (Ast::Value(ValueWithSpan { value: AstValue::SingleQuotedString(text), span: _ }), Some(leading)) =
+            (value.as_ref(), leading_field)
+        else {
+            return self.refuse(expr, "INTERVAL needs a quoted number and a unit", "write INTERVAL '10' SECOND");
+        };
+        let leading = self.unit(expr, leading)?;
+        let last = last_field.as_ref().map(|last| self.unit(expr, last)).transpose()?;
+        let built = build::interval_literal(text, leading, *leading_precision, last, *fractional_seconds_precision);
+        self.built(expr, built)
+    }
+
+    fn function(&mut self, expr: &Ast, function: &Function, scope: &mut Scope<'_>) -> Result<Expr> {
+        let Function { name, uses_odbc_syntax, parameters, args, within_group, filter, null_treatment, over } =
+            function;
+        let Some(ident) = single(name) else {
+            let place = self.text.range(name.span());
+            return Err(SqlError::new(place, format!("unknown function `{name}`")).help("functions have no qualifier"));
+        };
+        let upper = ident.value.to_ascii_uppercase();
+        if over.is_some() {
+            let place = self.text.clause(self.place(expr).end, &["OVER"]);
+            return Err(SqlError::new(place, "OVER is not supported yet").help("aggregate in a window: TUMBLE"));
+        }
+        if *uses_odbc_syntax || *parameters != FunctionArguments::None || null_treatment.is_some() {
+            return self.refuse(expr, &format!("a clause of {upper} that is not supported"), "write NAME(arguments)");
+        }
+        if !within_group.is_empty() {
+            return self.refuse(expr, "WITHIN GROUP is not supported yet", "leave it out");
+        }
+        let (distinct, args) = match args {
+            FunctionArguments::None => (None, [].as_slice()),
+            FunctionArguments::Subquery(_) => {
+                return self.refuse(expr, "a sub-query as an argument is not supported", "name columns");
+            }
+            FunctionArguments::List(FunctionArgumentList { duplicate_treatment, args, clauses }) => {
+                if !clauses.is_empty() {
+                    return self.refuse(expr, &format!("a clause inside {upper}( ) is not supported"), "leave it out");
+                }
+                (*duplicate_treatment, args.as_slice())
+            }
+        };
+        if let Some(kind) = aggregate::kind_of(&upper) {
+            let distinct = distinct == Some(DuplicateTreatment::Distinct);
+            return self.aggregate(expr, &upper, kind, args, distinct, filter.as_deref(), scope);
+        }
+        if AGGREGATES_LATER.contains(&upper.as_str()) || upper == "VAR_SAMP" || upper == "STDDEV" || upper == "VARIANCE"
+        {
+            return self.refuse(
+                expr,
+                &format!("the aggregate {upper} is not supported yet"),
+                "there are COUNT, SUM, AVG, MIN, MAX",
+            );
+        }
+        if filter.is_some() || distinct.is_some() {
+            return self.refuse(
+                expr,
+                &format!("{upper} is no aggregate: it takes no DISTINCT, ALL or FILTER"),
+                "leave it out",
+            );
+        }
+        if let Some((window, form)) = legacy(&upper) {
+            let help = format!("write FROM TABLE({window}(TABLE name, DESCRIPTOR(ts), INTERVAL …)) and {form}");
+            return self.refuse(expr, &format!("{upper}( ) is the old form of windows"), &help);
+        }
+        if matches!(upper.as_str(), "TIMESTAMPADD" | "TIMESTAMPDIFF") {
+            return self.timestamp_function(expr, &upper, args, scope);
+        }
+        let mut planned = Vec::new();
+        for arg in args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.expr(arg, scope)?),
+                FunctionArg::Unnamed(_) => {
+                    return self.refuse(expr, &format!("{upper} does not take `*`"), "name columns");
+                }
+                FunctionArg::Named { .. } | FunctionArg::ExprNamed { .. } => {
+                    let place = self.argument_place(arg);
+                    return Err(
+                        SqlError::new(place, format!("{upper} has no named arguments")).help("leave the names out")
+                    );
+                }
+            }
+        }
+        match upper.as_str() {
+            "ROW" => self.built(expr, build::row(planned)),
+            _ => self.built(expr, build::function(&ident.value, planned)),
+        }
+    }
+
+    fn timestamp_function(
+        &mut self,
+        expr: &Ast,
+        name: &str,
+        args: &[FunctionArg],
+        scope: &mut Scope<'_>,
+    ) -> Result<Expr> {
+        let [
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(Ast::Identifier(unit))),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(first)),
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(second)),
+        ] = args
+        else {
+            return self.refuse(
+                expr,
+                &format!("{name} takes a unit and two values"),
+                &format!("write {name}(SECOND, a, b)"),
+            );
+        };
+        let unit = self.unit_of(unit)?;
+        let (first, second) = (self.expr(first, scope)?, self.expr(second, scope)?);
+        self.built(
+            expr,
+            match name {
+                "TIMESTAMPADD" => build::timestamp_add(unit, first, second),
+                _ => build::timestamp_diff(unit, first, second),
+            },
+        )
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
+    fn aggregate(
+        &mut self,
+        expr: &Ast,
+        name: &str,
+        kind: AggregateKind,
+        args: &[FunctionArg],
+        distinct: bool,
+        filter: Option<&Ast>,
+        scope: &mut Scope<'_>,
+    ) -> Result<Expr> {
+        let Some(grouping) = scope.grouping.as_deref_mut() else {
+            let message = format!("the aggregate {name} cannot stand in {}", scope.place);
+            return Err(SqlError::new(self.place(expr), message).help(match scope.place {
+                "WHERE" => "put it into HAVING",
+                "an aggregate" => "compute the inner one in a window of its own and aggregate its rows again",
+                _ => "aggregate in a window: GROUP BY window_start, window_end",
+            }));
+        };
+        let argument = match args {
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => None,
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => Some(arg),
+            _ => return self.refuse(expr, &format!("{name} takes one argument"), &format!("write {name}(x)")),
+        };
+        let mut inner = Scope::new(scope.schema, scope.alias, "an aggregate");
+        let planned = argument.map(|argument| self.expr(argument, &mut inner)).transpose()?;
+        inner.place = "FILTER";
+        let condition = filter.map(|filter| self.condition(filter, &mut inner)).transpose()?;
+        let below = |planned: Option<Expr>, ast: Option<&Ast>| match planned {
+            None => Ok(None),
+            Some(planned) => match grouping.below(planned) {
+                Some(below) => Ok(Some(below)),
+                None => Err(SqlError::new(
+                    ast.map_or_else(|| self.text.end(), |ast| self.place(ast)),
+                    format!("{name} over the window's own columns is not supported yet"),
+                )
+                .help("they are the same for all rows of a window: use them in SELECT without an aggregate")),
+            },
+        };
+        let argument = below(planned, argument)?;
+        let condition = below(condition, filter)?;
+        let call = AggregateCall::new(kind, argument, distinct, condition).map_err(|error| self.typed(expr, error))?;
+        Ok(grouping.aggregate(call))
+    }
+}
+
+/// The table function and the column that replace a function of the old windows.
+fn legacy(name: &str) -> Option<(&'static str, &'static str)> {
+    let window = ["TUMBLE", "HOP", "SESSION"].into_iter().find(|window| name.starts_with(window))?;
+    let form = match name.strip_prefix(window)? {
+        "" => "GROUP BY window_start, window_end",
+        "_START" => "take window_start",
+        "_END" => "take window_end",
+        "_ROWTIME" | "_PROCTIME" => "take window_time",
+        _ => return None,
+    };
+    Some((window, form))
+}

@@ -1,0 +1,539 @@
+//! SELECT: the list, WHERE, GROUP BY over a window, HAVING.
+
+use std::ops::Range;
+
+use sqlparser::ast::{
+    Distinct, Expr as Ast, FunctionArguments, GroupByExpr, Ident, Select, SelectFlavor, SelectItem,
+    SelectItemQualifiedWildcardKind, Spanned, WildcardAdditionalOptions,
+};
+
+use super::expression::Scope;
+use super::window::{Origin, Unwindowed, property_field};
+use super::{Planner, Relation, Result};
+use crate::expr::aggregate::{self, AggregateCall};
+use crate::expr::build::{self, Expr, ExprKind};
+use crate::expr::{DataType, Field, Schema};
+use crate::sql::parse::single;
+use crate::sql::plan::{Node, Plan, WindowProperty, WindowSpec};
+use crate::sql::{SqlError, nearest_help};
+
+/// What is being grouped, while the expressions above it are planned: they see the keys, then the window's
+/// properties, then the aggregates.
+pub(super) struct Grouping {
+    window: WindowSpec,
+    /// For each column of FROM.
+    origins: Vec<Origin>,
+    /// Over the columns of FROM.
+    pub keys: Vec<Expr>,
+    /// Some key is more than a column.
+    pub computed_keys: bool,
+    properties: Vec<WindowProperty>,
+    /// Over the window's input.
+    calls: Vec<AggregateCall>,
+}
+
+impl Grouping {
+    /// The key that equals an expression over FROM.
+    pub fn key(&self, expr: &Expr) -> Option<Expr> {
+        let index = self.keys.iter().position(|key| key == expr)?;
+        Some(build::column(index, expr.data_type.clone()))
+    }
+
+    fn property(&self, property: WindowProperty) -> Option<Expr> {
+        let index = self.properties.iter().position(|known| *known == property)?;
+        let Field { data_type, .. } = property_field(property, &self.window);
+        Some(build::column(self.keys.len() + index, data_type))
+    }
+
+    /// A column of FROM, seen from above the aggregation.
+    pub fn column(&self, column: usize, data_type: DataType) -> std::result::Result<Expr, &'static str> {
+        match self.origins.get(column) {
+            Some(Origin::Property(property)) => self
+                .property(*property)
+                .ok_or("add window_time to GROUP BY: GROUP BY window_start, window_end, window_time"),
+            _ => self
+                .key(&build::column(column, data_type))
+                .ok_or("add it to GROUP BY, or aggregate it: MAX(x), COUNT(x), …"),
+        }
+    }
+
+    /// The aggregate's value; equal calls are computed once.
+    pub fn aggregate(&mut self, call: AggregateCall) -> Expr {
+        let data_type = call.data_type.clone();
+        let index = self.calls.iter().position(|known| *known == call).unwrap_or_else(|| {
+            self.calls.push(call);
+            self.calls.len() - 1
+        });
+        build::column(self.keys.len() + self.properties.len() + index, data_type)
+    }
+
+    /// An expression over FROM as one over the window's input.
+    pub fn below(&self, expr: Expr) -> Option<Expr> {
+        super::window::below(&self.origins, expr)
+    }
+}
+
+impl Planner<'_> {
+    pub(super) fn select(&mut self, select: &Select) -> Result<Plan> {
+        let Select {
+            select_token,
+            optimizer_hints,
+            distinct,
+            select_modifiers,
+            top,
+            top_before_distinct: _,
+            projection,
+            exclude,
+            into,
+            from,
+            lateral_views,
+            prewhere,
+            selection,
+            connect_by,
+            group_by,
+            cluster_by,
+            distribute_by,
+            sort_by,
+            having,
+            named_window,
+            qualify,
+            window_before_qualify: _,
+            value_table_mode,
+            flavor,
+        } = select;
+        let select_place = self.text.range(select_token.0.span);
+        let place = |words: &[&str]| self.text.clause(select_place.start, words);
+        let foreign = |words: &[&str], help: &str| {
+            let message = format!("{} is not part of Flink SQL", words.join(" "));
+            Err(SqlError::new(place(words), message).help(help.to_owned()))
+        };
+        match distinct {
+            None | Some(Distinct::All) => {}
+            Some(Distinct::Distinct) => {
+                return Err(SqlError::new(
+                    place(&["DISTINCT"]),
+                    "SELECT DISTINCT is not supported: it would keep every row for ever",
+                )
+                .help("group inside a window: GROUP BY window_start, window_end and the columns"));
+            }
+            Some(Distinct::On(_)) => return foreign(&["DISTINCT", "ON"], "group inside a window"),
+        }
+        if !optimizer_hints.is_empty() {
+            return Err(SqlError::new(select_place, "hints are not supported").help("leave them out"));
+        }
+        if top.is_some() {
+            return foreign(&["TOP"], "leave it out; a column of that name needs back-ticks");
+        }
+        if select_modifiers.is_some() || value_table_mode.is_some() {
+            return Err(
+                SqlError::new(select_place, "a modifier of SELECT that is not part of Flink SQL").help("leave it out")
+            );
+        }
+        if exclude.is_some() {
+            return foreign(&["EXCLUDE"], "name the columns");
+        }
+        if into.is_some() {
+            return foreign(&["INTO"], "a [sink.NAME] with `from` takes the rows of a query");
+        }
+        if !lateral_views.is_empty() {
+            return foreign(&["LATERAL", "VIEW"], "leave the clause out");
+        }
+        if prewhere.is_some() {
+            return foreign(&["PREWHERE"], "write WHERE");
+        }
+        if !connect_by.is_empty() {
+            return Err(SqlError::new(select_place, "CONNECT BY is not part of Flink SQL").help("leave the clause out"));
+        }
+        if !cluster_by.is_empty() {
+            return foreign(&["CLUSTER", "BY"], "leave the clause out");
+        }
+        if !distribute_by.is_empty() {
+            return foreign(&["DISTRIBUTE", "BY"], "leave the clause out");
+        }
+        if !sort_by.is_empty() {
+            return foreign(&["SORT", "BY"], "leave the clause out");
+        }
+        if !named_window.is_empty() {
+            return Err(SqlError::new(place(&["WINDOW"]), "WINDOW (for OVER) is not supported yet"));
+        }
+        if qualify.is_some() {
+            return Err(SqlError::new(place(&["QUALIFY"]), "QUALIFY is not supported")
+                .help("filter in an outer query: SELECT … FROM (SELECT …) WHERE …"));
+        }
+        match flavor {
+            SelectFlavor::Standard => {}
+            SelectFlavor::FromFirst | SelectFlavor::FromFirstNoSelect => {
+                return Err(SqlError::new(select_place, "SELECT must stand before FROM"));
+            }
+        }
+        let relation = self.from(from, select_place.clone())?;
+        let relation = match selection {
+            Some(predicate) => self.filter(relation, predicate)?,
+            None => relation,
+        };
+        let GroupByExpr::Expressions(keys, modifiers) = group_by else {
+            return foreign(&["GROUP", "BY", "ALL"], "name the columns of GROUP BY");
+        };
+        if !modifiers.is_empty() {
+            return Err(SqlError::new(place(&["GROUP", "BY"]), "GROUPING SETS, ROLLUP and CUBE are not supported yet")
+                .help("write one query for each grouping and bring them together with UNION ALL"));
+        }
+        if !keys.is_empty() {
+            return self.grouped(relation, keys, having.as_ref(), projection, place(&["GROUP", "BY"]));
+        }
+        if let Some(having) = having {
+            return Err(SqlError::new(self.place(having), "HAVING needs GROUP BY").help("write WHERE"));
+        }
+        if let Some((call, name)) = projection.iter().find_map(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => find_aggregate(expr),
+            _ => None,
+        }) {
+            let message = format!("{name} over the whole stream has no end: its result would never be final");
+            return Err(SqlError::new(self.place(call), message).help(windowed(&relation.plan)));
+        }
+        let schema = relation.plan.schema.clone();
+        let mut scope = Scope::new(&schema, relation.alias.as_deref(), "SELECT");
+        let (exprs, names) = self.list(projection, &mut scope)?;
+        self.project(relation.plan, exprs, names)
+    }
+
+    fn filter(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
+        let Relation { plan, alias } = relation;
+        let predicate = {
+            let mut scope = Scope::new(&plan.schema, alias.as_deref(), "WHERE");
+            self.condition(predicate, &mut scope)?
+        };
+        let schema = plan.schema.clone();
+        let plan = self.node(Node::Filter { input: Box::new(plan), predicate }, schema)?;
+        Ok(Relation { plan, alias })
+    }
+
+    /// The SELECT list; what is wrong with one item does not hide what is wrong with the next.
+    fn list(
+        &mut self,
+        projection: &[SelectItem],
+        scope: &mut Scope<'_>,
+    ) -> Result<(Vec<Expr>, Vec<(String, Range<usize>)>)> {
+        let (mut exprs, mut names) = (Vec::new(), Vec::new());
+        let mut failure = None;
+        for item in projection {
+            let result = self.item(item, scope, &mut exprs, &mut names);
+            if let Err(error) = result
+                && let Some(earlier) = failure.replace(error)
+            {
+                self.errors.push(earlier);
+            }
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok((exprs, names)),
+        }
+    }
+
+    fn item(
+        &mut self,
+        item: &SelectItem,
+        scope: &mut Scope<'_>,
+        exprs: &mut Vec<Expr>,
+        names: &mut Vec<(String, Range<usize>)>,
+    ) -> Result<()> {
+        match item {
+            SelectItem::UnnamedExpr(expr) => {
+                // Flink names a column after the last part of its path, and everything else by its number.
+                let name = match expr {
+                    Ast::Identifier(ident) => ident.value.clone(),
+                    Ast::CompoundIdentifier(parts) => parts.last().map(|last| last.value.clone()).unwrap_or_default(),
+                    _ => format!("EXPR${}", exprs.len()),
+                };
+                exprs.push(self.expr(expr, scope)?);
+                names.push((name, self.place(expr)));
+            }
+            SelectItem::ExprWithAlias { expr, alias } => {
+                let planned = self.expr(expr, scope)?;
+                names.push((self.name(alias)?, self.text.range(alias.span)));
+                exprs.push(planned);
+            }
+            SelectItem::ExprWithAliases { expr, aliases: _ } => {
+                return Err(SqlError::new(self.place(expr), "one column has one name: … AS name"));
+            }
+            SelectItem::Wildcard(options) => {
+                let place = self.wildcard(options)?;
+                self.star(scope, place, exprs, names)?;
+            }
+            SelectItem::QualifiedWildcard(kind, options) => {
+                let star = self.wildcard(options)?;
+                let SelectItemQualifiedWildcardKind::ObjectName(name) = kind else {
+                    return Err(SqlError::new(star, "`.*` can stand behind a table only"));
+                };
+                let place = self.text.range(name.span());
+                let ident = single(name).map(|ident| self.name(ident)).transpose()?;
+                if ident.is_none() || ident.as_deref() != scope.alias {
+                    let error = SqlError::new(place, format!("unknown table `{name}`"));
+                    let known = scope.alias.map(|alias| format!("write {alias}.* or *"));
+                    return Err(error.help("write *").help_if(known));
+                }
+                self.star(scope, place, exprs, names)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wildcard(&self, options: &WildcardAdditionalOptions) -> Result<Range<usize>> {
+        let WildcardAdditionalOptions {
+            wildcard_token,
+            opt_ilike,
+            opt_exclude,
+            opt_except,
+            opt_replace,
+            opt_rename,
+            opt_alias,
+        } = options;
+        let place = self.text.range(wildcard_token.0.span);
+        if opt_ilike.is_some()
+            || opt_exclude.is_some()
+            || opt_except.is_some()
+            || opt_replace.is_some()
+            || opt_rename.is_some()
+            || opt_alias.is_some()
+        {
+            return Err(SqlError::new(place, "a clause behind `*` is not part of Flink SQL").help("name the columns"));
+        }
+        Ok(place)
+    }
+
+    fn star(
+        &self,
+        scope: &Scope<'_>,
+        place: Range<usize>,
+        exprs: &mut Vec<Expr>,
+        names: &mut Vec<(String, Range<usize>)>,
+    ) -> Result<()> {
+        for (index, field) in scope.schema.fields.iter().enumerate().filter(|(_, field)| !field.hidden) {
+            let column = match &scope.grouping {
+                None => build::column(index, field.data_type.clone()),
+                Some(grouping) => grouping.column(index, field.data_type.clone()).map_err(|_| {
+                    let message = format!("`*` stands for `{}` too, which is not in GROUP BY", field.name);
+                    SqlError::new(place.clone(), message).help("name the columns")
+                })?,
+            };
+            exprs.push(column);
+            names.push((field.name.clone(), place.clone()));
+        }
+        Ok(())
+    }
+
+    fn grouped(
+        &mut self,
+        relation: Relation,
+        keys: &[Ast],
+        having: Option<&Ast>,
+        projection: &[SelectItem],
+        place: Range<usize>,
+    ) -> Result<Plan> {
+        let Relation { plan, alias } = relation;
+        let schema = plan.schema.clone();
+        let help = windowed(&plan);
+        let (planned, places) = self.keys(keys, &schema, alias.as_deref(), projection, &help)?;
+        let Some(unwindowed) = self.unwindow(plan, &place)? else {
+            return Err(SqlError::new(place, "GROUP BY without a window is not supported: its groups would never end")
+                .help(help));
+        };
+        let Unwindowed { input, window, origins } = unwindowed;
+        let mut grouping = Grouping {
+            window,
+            origins,
+            keys: Vec::new(),
+            computed_keys: false,
+            properties: Vec::new(),
+            calls: Vec::new(),
+        };
+        let mut below = Vec::new();
+        for (key, key_place) in planned.into_iter().zip(places) {
+            let origin = match key.kind {
+                ExprKind::Column(column) => grouping.origins.get(column),
+                _ => None,
+            };
+            if let Some(Origin::Property(property)) = origin {
+                if !grouping.properties.contains(property) {
+                    grouping.properties.push(*property);
+                }
+                continue;
+            }
+            let Some(key_below) = grouping.below(key.clone()) else {
+                return Err(SqlError::new(
+                    key_place,
+                    "a key computed from the window's own columns is not supported yet",
+                )
+                .help("group by window_start, window_end, and compute it in SELECT"));
+            };
+            if !grouping.keys.contains(&key) {
+                grouping.computed_keys |= !matches!(key.kind, ExprKind::Column(_));
+                grouping.keys.push(key);
+                below.push(key_below);
+            }
+        }
+        let missing: Vec<&str> = [(WindowProperty::Start, "window_start"), (WindowProperty::End, "window_end")]
+            .into_iter()
+            .filter(|(property, _)| !grouping.properties.contains(property))
+            .map(|(_, name)| name)
+            .collect();
+        if !missing.is_empty() {
+            let message =
+                format!("GROUP BY over a window must name {}: else its groups would never end", missing.join(" and "));
+            return Err(SqlError::new(place, message).help("write GROUP BY window_start, window_end and your keys"));
+        }
+        let mut scope = Scope::new(&schema, alias.as_deref(), "SELECT");
+        scope.grouping = Some(&mut grouping);
+        let (exprs, names) = self.list(projection, &mut scope)?;
+        scope.place = "HAVING";
+        let having = having.map(|having| self.condition(having, &mut scope)).transpose()?;
+        let Grouping { window, keys, properties, calls, .. } = grouping;
+        let mut fields = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let name = match key.kind {
+                ExprKind::Column(column) => schema.fields.get(column).map(|field| field.name.clone()),
+                _ => None,
+            };
+            fields.push(Field::new(name.unwrap_or_else(|| format!("key${index}")), key.data_type.clone()));
+        }
+        fields.extend(properties.iter().map(|property| property_field(*property, &window)));
+        let calls_at = fields.len();
+        fields.extend(calls.iter().enumerate().map(|(i, call)| Field::new(format!("agg${i}"), call.data_type.clone())));
+        let time = properties.iter().position(|property| *property == WindowProperty::Time).map(|at| keys.len() + at);
+        debug_assert_eq!(calls_at, keys.len() + properties.len());
+        let node = Node::WindowAggregate { input: Box::new(input), window, keys: below, properties, aggregates: calls };
+        let schema = Schema { fields, time };
+        let mut plan = self.node(node, schema.clone())?;
+        if let Some(predicate) = having {
+            plan = self.node(Node::Filter { input: Box::new(plan), predicate }, schema)?;
+        }
+        self.project(plan, exprs, names)
+    }
+
+    /// The expressions of GROUP BY, over the columns of FROM.
+    fn keys(
+        &mut self,
+        keys: &[Ast],
+        schema: &Schema,
+        alias: Option<&str>,
+        projection: &[SelectItem],
+        help: &str,
+    ) -> Result<(Vec<Expr>, Vec<Range<usize>>)> {
+        let mut flat = Vec::new();
+        for key in keys {
+            match key {
+                Ast::Tuple(items) => flat.extend(items),
+                Ast::Nested(inner) => flat.push(inner.as_ref()),
+                _ => flat.push(key),
+            }
+        }
+        let (mut planned, mut places) = (Vec::new(), Vec::new());
+        for key in flat {
+            let place = self.place(key);
+            match key {
+                Ast::GroupingSets(_) | Ast::Rollup(_) | Ast::Cube(_) => {
+                    let from = self.text.grown(place, 2, 0).start;
+                    let word = match key {
+                        Ast::GroupingSets(_) => "GROUPING SETS",
+                        Ast::Rollup(_) => "ROLLUP",
+                        _ => "CUBE",
+                    };
+                    let words: Vec<&str> = word.split(' ').collect();
+                    let place = self.text.clause(from, &words);
+                    return Err(SqlError::new(place, format!("{word} is not supported yet"))
+                        .help("write one query for each grouping and bring them together with UNION ALL"));
+                }
+                Ast::Value(_) => {
+                    return Err(SqlError::new(place, "a constant groups nothing (a number is no position here)")
+                        .help("name the column or repeat the expression"));
+                }
+                Ast::Function(function) => {
+                    let name = single(&function.name).map(|name| name.value.to_ascii_uppercase()).unwrap_or_default();
+                    if matches!(name.as_str(), "TUMBLE" | "HOP" | "SESSION") {
+                        return Err(SqlError::new(place, format!("GROUP BY {name}(…) is the old form of windows"))
+                            .help(self.legacy(function, help)));
+                    }
+                }
+                _ => {}
+            }
+            let mut scope = Scope::new(schema, alias, "GROUP BY");
+            let expr = self.expr(key, &mut scope).map_err(|error| {
+                let alias = match key {
+                    Ast::Identifier(ident) => find_alias(projection, ident),
+                    _ => None,
+                };
+                match alias {
+                    Some(_) => error.help("GROUP BY does not see the names of SELECT: repeat the expression"),
+                    None => error,
+                }
+            })?;
+            planned.push(expr);
+            places.push(place);
+        }
+        Ok((planned, places))
+    }
+
+    /// The table-function form of `GROUP BY TUMBLE(ts, INTERVAL …)`.
+    fn legacy(&self, function: &sqlparser::ast::Function, help: &str) -> String {
+        let FunctionArguments::List(list) = &function.args else { return help.to_owned() };
+        let args: Vec<&str> = list.args.iter().map(|arg| self.text.slice(self.argument_place(arg))).collect();
+        match args.as_slice() {
+            [time, size] => {
+                help.replace("DESCRIPTOR(ts)", &format!("DESCRIPTOR({time})")).replace("INTERVAL '10' SECOND", size)
+            }
+            _ => help.to_owned(),
+        }
+    }
+}
+
+/// The form to write instead of an unbounded aggregation over `plan`.
+fn windowed(plan: &Plan) -> String {
+    let mut leaf = plan;
+    let table = loop {
+        match &leaf.node {
+            Node::Scan { relation } => break format!("TABLE {relation}"),
+            Node::Project { input, .. }
+            | Node::Filter { input, .. }
+            | Node::Window { input, .. }
+            | Node::WindowAggregate { input, .. } => leaf = input,
+            Node::UnionAll { .. } => break "(SELECT …)".to_owned(),
+        }
+    };
+    let time = plan.schema.time.and_then(|time| plan.schema.fields.get(time)).map_or("ts", |field| &field.name);
+    let time = if time == "window_time" { "ts" } else { time };
+    format!(
+        "write FROM TABLE(TUMBLE({table}, DESCRIPTOR({time}), INTERVAL '10' SECOND)) GROUP BY window_start, window_end"
+    )
+}
+
+fn find_alias<'e>(projection: &'e [SelectItem], wanted: &Ident) -> Option<&'e Ast> {
+    projection.iter().find_map(|item| match item {
+        SelectItem::ExprWithAlias { expr, alias } if alias.value == wanted.value => Some(expr),
+        _ => None,
+    })
+}
+
+/// An aggregate in an expression, as far as a query without GROUP BY would have one: at the top or in arithmetic.
+fn find_aggregate(expr: &Ast) -> Option<(&Ast, String)> {
+    match expr {
+        Ast::Function(function) if function.over.is_none() => {
+            let name = single(&function.name)?.value.to_ascii_uppercase();
+            aggregate::kind_of(&name).map(|_| (expr, name))
+        }
+        Ast::Nested(inner) => find_aggregate(inner),
+        _ => None,
+    }
+}
+
+/// Help for a name that is no column.
+pub(super) fn column_help(name: &str, schema: &Schema) -> Option<String> {
+    if matches!(name, "window_start" | "window_end" | "window_time") {
+        return Some(format!("`{name}` comes from a window: FROM TABLE(TUMBLE(TABLE …, DESCRIPTOR(…), INTERVAL …))"));
+    }
+    nearest_help(name, schema.fields.iter().map(|field| field.name.as_str())).or_else(|| {
+        let list: Vec<String> =
+            schema.fields.iter().filter(|field| !field.hidden).map(|field| format!("`{}`", field.name)).collect();
+        let list = list.join(", ");
+        (list.len() <= 200 && !list.is_empty()).then(|| format!("there are {list}"))
+    })
+}

@@ -1,0 +1,541 @@
+//! The SQL front end as a whole: what is taken, what is refused and how, and that nothing panics.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::*;
+use crate::expr::build::ExprKind;
+use crate::expr::{DataType, Field};
+use plan::{Node, WindowKind, WindowProperty};
+
+const CASES: [&str; 20] = [
+    "s01_project",
+    "s02_null_logic",
+    "s03_strings",
+    "s04_casts",
+    "s05_math",
+    "s06_time",
+    "s07_integer_arithmetic",
+    "s08_case_in_like",
+    "s09_union_all",
+    "s10_cte_nested",
+    "w01_tumble_avg",
+    "w02_tumble_filter_having",
+    "w03_tumble_global",
+    "w04_tumble_offset",
+    "w08_filter_clause",
+    "w09_null_groups",
+    "w12_cascade",
+    "w14_expression_key",
+    "w15_day_window",
+    "w16_string_minmax",
+];
+
+fn conformance(file: &str) -> String {
+    let path = format!("{}/tests/conformance/{file}", env!("CARGO_MANIFEST_DIR"));
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The tables of the conformance cases, read from their declarations in Flink, with the system columns of sources.
+fn catalog() -> Catalog {
+    static CATALOG: LazyLock<Catalog> = LazyLock::new(read_catalog);
+    CATALOG.clone()
+}
+
+fn read_catalog() -> Catalog {
+    let mut catalog = Catalog::default();
+    for line in conformance("tables.sql").lines() {
+        let rest = line.strip_prefix("CREATE TABLE ").expect("a table");
+        let (name, rest) = rest.split_once(" (").expect("columns");
+        let (columns, _) = rest.split_once(", WATERMARK").expect("a watermark");
+        let DataType::Row(mut fields) = parse_type(&format!("ROW({columns})")).expect("types") else { panic!("a row") };
+        let hidden = |name: &str, data_type| Field { hidden: true, ..Field::new(name, data_type) };
+        fields.push(hidden("_arrival", DataType::TimestampLtz(3)));
+        fields.push(hidden("_lsn", DataType::BigInt));
+        fields.push(hidden("_peer", DataType::String));
+        catalog.add(name, Schema { fields, time: Some(0) });
+    }
+    catalog
+}
+
+fn planned(text: &str) -> Plan {
+    plan_query(text, &catalog()).unwrap_or_else(|errors| panic!("{:.300}\n{errors:#?}", text))
+}
+
+fn columns(plan: &Plan) -> Vec<(&str, String)> {
+    plan.schema.fields.iter().map(|field| (field.name.as_str(), field.data_type.to_string())).collect()
+}
+
+/// The first problem of a text: message, the text it points at, help.
+fn refused(text: &str) -> (String, String, String) {
+    let errors = plan_query(text, &catalog()).map(|plan| plan.explain()).expect_err("must be refused");
+    let error = errors.into_iter().next().expect("an error");
+    let at = text.get(error.span.clone()).unwrap_or_else(|| panic!("{:?}", error.span));
+    (error.message, at.to_owned(), error.help.unwrap_or_default())
+}
+
+#[test]
+fn conformance_queries_have_the_columns_of_flink() {
+    for case in CASES {
+        let plan = planned(&conformance(&format!("cases/{case}.sql")));
+        let schema: serde_json::Value =
+            serde_json::from_str(&conformance(&format!("cases/{case}.schema.json"))).expect("a schema");
+        let wanted = schema.as_object().expect("an object");
+        let mut wanted: Vec<(String, String)> =
+            wanted.iter().map(|(name, t)| (name.clone(), t.as_str().expect("a type").to_owned())).collect();
+        let short = |data_type: &DataType| match data_type {
+            DataType::String => "VARCHAR".to_owned(),
+            other => other.to_string().split('(').next().unwrap_or_default().to_owned(),
+        };
+        let mut found: Vec<(String, String)> =
+            plan.schema.fields.iter().map(|field| (field.name.clone(), short(&field.data_type))).collect();
+        // The JSON library gives the keys sorted.
+        wanted.sort();
+        found.sort();
+        assert_eq!(found, wanted, "{case}");
+        assert!(plan.explain().contains("state: "), "{case}");
+    }
+}
+
+#[test]
+fn a_window_aggregate_has_keys_properties_and_aggregates() {
+    let plan = planned(&conformance("cases/w01_tumble_avg.sql"));
+    let Node::Project { input, exprs } = &plan.node else { panic!("{plan:?}") };
+    let Node::WindowAggregate { input, window, keys, properties, aggregates } = &input.node else { panic!("{plan:?}") };
+    assert!(matches!(input.node, Node::Scan { .. }));
+    assert_eq!(window.kind, WindowKind::Tumble { size_ms: 10_000, offset_ms: 0 });
+    assert_eq!((window.time_column, keys.len(), aggregates.len()), (0, 1, 3));
+    assert_eq!(properties.as_slice(), [WindowProperty::Start, WindowProperty::End]);
+    let order: Vec<&ExprKind> = exprs.iter().map(|expr| &expr.kind).collect();
+    let column = ExprKind::Column;
+    assert_eq!(order, [&column(1), &column(2), &column(0), &column(3), &column(4), &column(5)]);
+    assert_eq!(plan.schema.time, None);
+}
+
+#[test]
+fn the_spellings_of_a_window_mean_the_same() {
+    let tail = "GROUP BY window_start, window_end, device";
+    let head = "SELECT window_start, device, COUNT(*) AS n FROM";
+    let wanted = planned(&format!("{head} TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND)) {tail}"));
+    for from in [
+        "TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND)",
+        "TABLE(TUMBLE(TABLE `plant`, DESCRIPTOR(`ts`), INTERVAL '10' SECONDS))",
+        "TABLE(TUMBLE(DATA => TABLE plant, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '10' SECOND)) AS w",
+        "tumble(SIZE => INTERVAL '10' SECOND, DATA => TABLE plant, TIMECOL => DESCRIPTOR(ts)) w",
+        "TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '0:10' MINUTE TO SECOND, INTERVAL '0' SECOND))",
+        "(SELECT * FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))) t",
+    ] {
+        let plan = planned(&format!("{head} {from} {tail}"));
+        assert_eq!(plan.explain(), wanted.explain(), "{from}");
+    }
+    let sub = planned(&format!(
+        "{head} TABLE(TUMBLE((SELECT ts, device FROM plant WHERE temp > 1), DESCRIPTOR(ts), INTERVAL '10' SECOND)) {tail};"
+    ));
+    assert_eq!(sub.schema, wanted.schema);
+}
+
+#[test]
+fn what_stands_above_a_window_is_pushed_below_it() {
+    let plan = planned(
+        "SELECT s, b, COUNT(*) AS n FROM (SELECT window_start AS s, window_end AS e, temp > 25 AS b FROM \
+         TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) WHERE hum > 1) GROUP BY s, e, b",
+    );
+    assert_eq!(columns(&plan)[1], ("b", "BOOLEAN".to_owned()));
+    let Node::Project { input, .. } = &plan.node else { panic!("{plan:?}") };
+    let Node::WindowAggregate { input, window, .. } = &input.node else { panic!("{plan:?}") };
+    assert_eq!(input.schema.time, Some(window.time_column));
+    assert_eq!(input.schema.type_of(window.time_column), Some(&DataType::TimestampLtz(3)));
+    let Node::Project { input, .. } = &input.node else { panic!("{plan:?}") };
+    assert!(matches!(input.node, Node::Filter { .. }));
+}
+
+#[test]
+fn keys_are_found_again_in_expressions() {
+    let window = "FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) p GROUP BY window_start, window_end";
+    let plan = planned(&format!(
+        "SELECT FLOOR(temp) + 1 AS f, p.device || '!' AS d, AVG(hum) * 2 AS h, COUNT(*) AS n {window}, p.device, FLOOR(p.temp) \
+         HAVING COUNT(*) > 1 AND FLOOR(temp) < 9"
+    ));
+    assert_eq!(columns(&plan), [
+        ("f", "DOUBLE".to_owned()),
+        ("d", "STRING".to_owned()),
+        ("h", "DOUBLE".to_owned()),
+        ("n", "BIGINT".to_owned())
+    ]);
+    let Node::Project { input, .. } = &plan.node else { panic!("{plan:?}") };
+    let Node::Filter { input, .. } = &input.node else { panic!("{plan:?}") };
+    let Node::WindowAggregate { keys, aggregates, .. } = &input.node else { panic!("{plan:?}") };
+    assert_eq!((keys.len(), aggregates.len()), (2, 2));
+}
+
+#[test]
+fn the_time_attribute_survives_what_passes_it_on() {
+    let time = |text: &str| {
+        let plan = planned(text);
+        plan.schema.time.map(|time| plan.schema.fields[time].name.clone())
+    };
+    assert_eq!(time("SELECT ts FROM plant").as_deref(), Some("ts"));
+    assert_eq!(time("SELECT device, ts AS rowtime FROM plant WHERE temp > 1").as_deref(), Some("rowtime"));
+    assert_eq!(time("SELECT ts + INTERVAL '1' SECOND AS ts FROM plant"), None);
+    assert_eq!(time("SELECT device FROM plant"), None);
+    assert_eq!(time("SELECT device, ts FROM plant UNION ALL SELECT device, ts FROM alarm").as_deref(), Some("ts"));
+    assert_eq!(time("SELECT ts, device FROM plant UNION ALL SELECT _arrival, device FROM alarm"), None);
+    let window = "FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE))";
+    assert_eq!(time(&format!("SELECT ts, window_time AS w {window}")).as_deref(), Some("w"));
+    let grouped = "GROUP BY window_start, window_end";
+    assert_eq!(time(&format!("SELECT window_time {window} {grouped}, window_time")).as_deref(), Some("window_time"));
+    assert_eq!(time(&format!("SELECT window_end {window} {grouped}, window_time")), None);
+}
+
+#[test]
+fn columns_are_named_as_in_flink() {
+    let plan = planned("SELECT b.pos.lat, samples[1], UPPER(device), b.device FROM burst AS b");
+    let names: Vec<&str> = columns(&plan).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["lat", "EXPR$1", "EXPR$2", "device"]);
+    let plan = planned("SELECT *, _lsn FROM alarm");
+    let names: Vec<&str> = columns(&plan).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["ts", "device", "level", "msg", "_lsn"]);
+    let plan = planned("WITH x (a, b) AS (SELECT device, level FROM alarm) SELECT y.* FROM x AS y (c, d)");
+    assert_eq!(columns(&plan), [("c", "STRING".to_owned()), ("d", "INT".to_owned())]);
+}
+
+#[test]
+fn names_resolve_as_in_flink() {
+    planned("SELECT alarm.device FROM alarm");
+    planned("SELECT plant.device FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) AS plant");
+    planned("SELECT `level` FROM alarm WHERE level > 1");
+    planned("WITH alarm AS (SELECT temp FROM plant) SELECT temp FROM alarm");
+    planned("SELECT d FROM (WITH x AS (SELECT device AS d FROM plant) SELECT d FROM x) WHERE d <> 'it''s' -- done\n;");
+    planned("SELECT pos.lat AS a, (pos).lon AS b, burst.samples[1 + 1] AS c FROM burst");
+}
+
+#[test]
+fn dependencies_leave_ctes_out() {
+    let of = |text: &str| dependencies(text).expect(text);
+    assert_eq!(of("SELECT 1 AS x FROM a UNION ALL SELECT 1 AS x FROM b UNION ALL SELECT 1 AS x FROM a"), ["a", "b"]);
+    assert_eq!(
+        of("WITH c AS (SELECT * FROM a), d AS (SELECT * FROM c) SELECT * FROM TABLE(TUMBLE(TABLE d, DESCRIPTOR(t), \
+            INTERVAL '1' DAY)) UNION ALL SELECT * FROM (SELECT * FROM TUMBLE(DATA => TABLE b, TIMECOL => DESCRIPTOR(t), \
+            SIZE => INTERVAL '1' DAY)) UNION ALL SELECT * FROM TUMBLE((SELECT * FROM e), DESCRIPTOR(t), INTERVAL '1' DAY)"),
+        ["a", "b", "e"]
+    );
+    assert_eq!(of("WITH a AS (SELECT * FROM a) SELECT * FROM a"), ["a"]);
+    assert!(dependencies("SELECT FROM").is_err());
+}
+
+#[test]
+fn explain_shows_the_tree_and_what_bounds_it() {
+    let plan = planned(
+        "SELECT window_start, device, COUNT(DISTINCT site) AS n FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), \
+         INTERVAL '90' SECOND, INTERVAL '5' SECOND)) WHERE temp > 20 GROUP BY window_start, window_end, device",
+    );
+    let text = plan.explain();
+    for part in [
+        "Project\n",
+        "  WindowAggregate\n      TUMBLE 1m30s, offset 5s, on `ts` TIMESTAMP_LTZ(3)\n      key `device` STRING = device\n",
+        "`n` BIGINT = COUNT(DISTINCT site)\n",
+        "state: bounded by open windows: one entry for each key and distinct value for each 1m30s",
+        "    Filter\n",
+        "      Scan plant\n",
+        "time attribute: `ts` TIMESTAMP_LTZ(3)\n",
+    ]
+    .iter()
+    .map(|part| part.replace("agg$0", "n"))
+    {
+        let part = part.replace("`n` BIGINT", "`agg$0` BIGINT");
+        assert!(text.contains(&part), "{part}\n---\n{text}");
+    }
+    let prints: Vec<String> = plan.stateful().into_iter().map(|(_, fingerprint)| fingerprint).collect();
+    let [print] = prints.as_slice() else { panic!("{prints:?}") };
+    assert!(print.contains("TUMBLE 1m30s, offset 5s") && print.contains("COUNT(DISTINCT site) BIGINT"), "{print}");
+    assert_eq!(planned("SELECT device FROM plant").fingerprint(), None);
+}
+
+/// Text, message, where it points, part of the help.
+const REFUSED: &[(&str, &str, &str, &str)] = &[
+    ("SELECT device FROM plant LIMIT 5", "LIMIT is not supported", "LIMIT", "WHERE"),
+    ("SELECT device FROM plant OFFSET 5", "OFFSET is not supported", "OFFSET", ""),
+    ("SELECT device FROM plant FETCH FIRST 5 ROWS ONLY", "FETCH is not supported", "FETCH", ""),
+    ("SELECT device FROM plant ORDER BY device", "ORDER BY is not supported", "ORDER BY", ""),
+    ("SELECT DISTINCT device FROM plant", "SELECT DISTINCT is not supported", "DISTINCT", "GROUP BY window_start"),
+    ("SELECT DISTINCT ON (device) device FROM plant", "DISTINCT ON is not part of Flink SQL", "DISTINCT ON", ""),
+    ("SELECT /*+ OPTIONS('a'='b') */ device FROM plant", "hints", "/*+ OPTIONS('a'='b') */", ""),
+    ("SELECT device FROM plant /*+ OPTIONS('a'='b') */", "hints", "/*+ OPTIONS('a'='b') */", ""),
+    ("SELECT U&'a' FROM plant", "U&'…'", "U&'a'", ""),
+    ("SELECT \"device\" FROM plant", "double quotes", "\"device\"", "`name`"),
+    ("SELECT device::INT FROM plant", "`::`", "::", "CAST"),
+    ("SELECT device FROM plant WHERE temp == 1", "`==`", "==", "`=`"),
+    ("SELECT ? FROM plant", "placeholders", "?", ""),
+    ("SELECT N'a' FROM plant", "this kind of string", "N'a'", "'text'"),
+    ("SELECT device FROM plant TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE", "TABLESAMPLE", ""),
+    ("SELECT device FROM plant QUALIFY 1 = 1", "QUALIFY", "QUALIFY", "outer query"),
+    ("SELECT TOP 5 device FROM plant", "TOP is not part", "TOP", ""),
+    ("SELECT device INTO x FROM plant", "INTO is not part", "INTO", "[sink.NAME]"),
+    ("SELECT device FROM plant FOR UPDATE", "FOR is not part", "FOR", ""),
+    ("SELECT device FROM plant LATERAL VIEW explode(x) t", "LATERAL VIEW", "LATERAL VIEW", ""),
+    ("SELECT device FROM plant PREWHERE x = 1", "PREWHERE", "PREWHERE", ""),
+    ("SELECT device FROM plant SETTINGS x = 1", "SETTINGS", "SETTINGS", ""),
+    ("SELECT device FROM plant CLUSTER BY device", "CLUSTER BY", "CLUSTER BY", ""),
+    ("SELECT device FROM plant WINDOW w AS (ORDER BY ts)", "WINDOW", "WINDOW", ""),
+    ("SELECT device FROM plant; SELECT device FROM plant", "only one query", ";", "[query.NAME]"),
+    ("SELECT device FROM plant;;", "only one query", ";", ""),
+    ("SELECT device FROM plant garbage trailing", "expected the end of the query", "trailing", ""),
+    ("SELECT a.device FROM plant a JOIN alarm b ON a.device = b.device", "joins are not supported yet", "alarm b", ""),
+    ("SELECT plant.device FROM plant, alarm", "joins are not supported yet", "alarm", ""),
+    ("SELECT x FROM burst CROSS JOIN UNNEST(samples) AS s (x)", "UNNEST is not supported yet", "UNNEST", ""),
+    ("SELECT SUM(temp) OVER (ORDER BY ts) AS s FROM plant", "OVER is not supported yet", "OVER", ""),
+    ("SELECT device FROM plant WHERE device IN (SELECT device FROM alarm)", "IN (SELECT …) is not supported yet", "", ""),
+    ("SELECT device FROM plant WHERE EXISTS (SELECT 1 FROM alarm)", "EXISTS is not supported yet", "EXISTS (SELECT 1 FROM alarm)", ""),
+    ("SELECT (SELECT 1 FROM alarm) AS x FROM plant", "a sub-query as a value", "(SELECT 1 FROM alarm)", ""),
+    ("SELECT * FROM plant MATCH_RECOGNIZE (ORDER BY ts MEASURES A.ts AS x PATTERN (A) DEFINE A AS A.temp > 1)", "MATCH_RECOGNIZE is not supported yet", "MATCH_RECOGNIZE", ""),
+    ("VALUES (1)", "VALUES is not supported", "VALUES", ""),
+    ("INSERT INTO x SELECT device FROM plant", "INSERT is no query", "INSERT", "[sink.NAME]"),
+    ("CREATE VIEW v AS SELECT device FROM plant", "CREATE is no query", "CREATE", "[query.NAME]"),
+    ("SET 'a' = 'b'", "SET is no query", "SET", ""),
+    ("", "the query is empty", "", "SELECT"),
+    ("SELECT device AS `a`, temp AS a FROM plant", "two columns named `a`", "a", "AS"),
+    ("SELECT device AS value FROM plant", "`value` is a reserved word", "value", "`value`"),
+    ("SELECT device AS x FROM plant AS user", "`user` is a reserved word", "user", "`user`"),
+    ("SELECT day FROM plant", "`day` is a reserved word", "day", "`day`"),
+    ("SELECT end FROM plant", "found `end`", "end", "`end`"),
+    ("SELECT device, FROM plant", "expected an expression, found `FROM`", "FROM", ""),
+    ("SELECT a FROM (SELECT device, AS a FROM plant)", "expected an expression, found `AS`", "AS", ""),
+    ("SELECT CASE WHEN ok THEN 1 FROM plant", "expected ", "FROM", ""),
+    ("SELECT device FROM (SELECT device FROM plant", "this `(` is not closed", "(", ""),
+    ("SELECT device) FROM plant", "`)` closes nothing", ")", ""),
+    ("SELECT 'abc FROM plant", "unterminated string", "'", ""),
+    ("SELECT devcie FROM plant", "unknown column `devcie`", "devcie", "`device`"),
+    ("SELECT Device FROM plant", "unknown column `Device`", "Device", "`device`"),
+    ("SELECT p.devcie FROM plant p", "unknown column `devcie` in `p`", "devcie", "`device`"),
+    ("SELECT plant.device FROM plant AS p", "unknown table or column `plant`", "plant", "`p`"),
+    ("SELECT x.* FROM plant AS p", "unknown table `x`", "x", "p.*"),
+    ("SELECT device FROM plnt", "unknown table `plnt`", "plnt", "`plant`"),
+    ("SELECT device FROM plant.late", "`plant.late` cannot be read", "plant.late", "sinks only"),
+    ("SELECT device FROM plant.dead", "`plant.dead` cannot be read", "plant.dead", "sinks only"),
+    ("SELECT device FROM a.b.plant", "unknown table `a.b.plant`", "a.b.plant", "`plant`"),
+    ("SELECT UPER(device) AS u FROM plant", "unknown function UPER", "UPER(device)", "UPPER"),
+    ("SELECT device FROM plant WHERE ts < NOW()", "not deterministic", "NOW()", "_arrival"),
+    ("SELECT CURRENT_TIMESTAMP AS t FROM plant", "not deterministic", "CURRENT_TIMESTAMP", "_arrival"),
+    ("SELECT device FROM plant WHERE temp", "WHERE needs a BOOLEAN, not DOUBLE", "temp", ""),
+    ("SELECT device FROM plant WHERE ok AND temp", "AND needs a BOOLEAN, not DOUBLE", "temp", ""),
+    ("SELECT CAST(temp AS INTT) AS i FROM plant", "unknown type `INTT`", "INTT", "`INT`"),
+    ("SELECT CAST(temp AS VARCHAR(10)) AS i FROM plant", "a length of VARCHAR", "(10)", "STRING"),
+    ("SELECT CAST(ts AS TIMESTAMP(9)) AS i FROM plant", "a precision of 9", "9", "6"),
+    ("SELECT COUNT(*) AS n FROM plant", "COUNT over the whole stream", "COUNT(*)", "TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts)"),
+    ("SELECT device, COUNT(*) AS n FROM plant GROUP BY device", "GROUP BY without a window", "GROUP BY", "TUMBLE(TABLE plant"),
+    ("SELECT COUNT(*) AS n FROM plant GROUP BY TUMBLE(ts, INTERVAL '5' SECOND)", "the old form of windows", "TUMBLE(ts, INTERVAL '5' SECOND)", "TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '5' SECOND))"),
+    ("SELECT TUMBLE_START(ts, INTERVAL '5' SECOND) AS n FROM plant", "the old form of windows", "TUMBLE_START(ts, INTERVAL '5' SECOND)", "window_start"),
+    ("SELECT device FROM plant HAVING device = 'a'", "HAVING needs GROUP BY", "device = 'a'", "WHERE"),
+    ("SELECT device FROM plant WHERE COUNT(*) > 1", "COUNT cannot stand in WHERE", "COUNT(*)", "HAVING"),
+    ("SELECT device FROM plant UNION SELECT device FROM alarm", "UNION without ALL", "UNION", "UNION ALL"),
+    ("SELECT device FROM plant EXCEPT SELECT device FROM alarm", "EXCEPT is not supported", "EXCEPT", ""),
+    ("SELECT device FROM plant UNION ALL SELECT device, ts FROM alarm", "must have the same columns", "SELECT", ""),
+    ("SELECT device FROM plant UNION ALL SELECT ts FROM alarm", "no common type: STRING, TIMESTAMP_LTZ(3)", "SELECT", ""),
+    ("WITH RECURSIVE x AS (SELECT 1 AS a FROM plant) SELECT a FROM x", "WITH RECURSIVE", "WITH RECURSIVE", ""),
+    ("WITH x AS (SELECT 1 AS a FROM plant), x AS (SELECT 1 AS a FROM plant) SELECT a FROM x", "the CTE `x` is there twice", "x", ""),
+    ("SELECT 1 AS a", "this SELECT has no FROM", "SELECT", ""),
+    ("SELECT * FROM TABLE(HOP(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '2' SECOND))", "HOP windows are not supported yet", "HOP", "TUMBLE"),
+    ("SELECT * FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '2' SECOND)", "PARTITION BY in a window function is not supported yet", "PARTITION", ""),
+    ("SELECT * FROM TUMBEL(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' SECOND)", "unknown table function", "TUMBEL", "`TUMBLE`"),
+    ("SELECT * FROM TUMBLE(plant, DESCRIPTOR(ts), INTERVAL '1' SECOND)", "is a table", "plant", "TABLE plant"),
+    ("SELECT * FROM TUMBLE(TABLE plant, ts, INTERVAL '1' SECOND)", "DESCRIPTOR(column)", "ts", ""),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(device), INTERVAL '1' SECOND)", "`device` is not a time attribute", "device", "`ts`"),
+    ("SELECT * FROM TUMBLE((SELECT device, ts + INTERVAL '1' SECOND AS ts FROM plant), DESCRIPTOR(ts), INTERVAL '1' SECOND)", "`ts` is not a time attribute", "ts", "unchanged"),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MONTH)", "months or years", "INTERVAL '1' MONTH", "days"),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '0' SECOND)", "more than zero", "INTERVAL '0' SECOND", ""),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '1' SECOND)", "less than its size", "INTERVAL '1' SECOND", ""),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), 10)", "must be an INTERVAL, not INT", "10", "INTERVAL '10' SECOND"),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10')", "this INTERVAL has no unit", "INTERVAL '10'", "SECOND"),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECND)", "`SECND` is no unit of time", "SECND", ""),
+    ("SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts))", "TUMBLE lacks the size", "TUMBLE(TABLE plant, DESCRIPTOR(ts))", ""),
+    ("SELECT * FROM TUMBLE(TABLE plant, TIMECOL => DESCRIPTOR(ts), SIZE => INTERVAL '1' SECOND)", "name all arguments", "", ""),
+    ("SELECT * FROM TUMBLE(DATA => TABLE plant, TIME => DESCRIPTOR(ts), SIZE => INTERVAL '1' SECOND)", "`TIME` is a reserved word", "TIME", ""),
+    ("SELECT * FROM TUMBLE(DATA => TABLE plant, TIMECOLL => DESCRIPTOR(ts), SIZE => INTERVAL '1' SECOND)", "TUMBLE has no argument `TIMECOLL`", "TIMECOLL", "`TIMECOL`"),
+];
+
+#[test]
+fn refusals_name_the_cause_and_point_at_it() {
+    let mut wrong = Vec::new();
+    for (text, message, at, help) in REFUSED {
+        let found = refused(text);
+        let points = at.is_empty() || found.1 == *at || (at.ends_with(" b") && found.1 == "alarm");
+        if !found.0.contains(message) || !points || !found.2.contains(help) {
+            wrong.push(format!("{text}\n  wanted: {message} @ {at} help {help}\n  found:  {} @ {} help {}", found.0, found.1, found.2));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn grouping_over_a_window_is_checked() {
+    let query = |list: &str, by: &str| {
+        format!("SELECT {list} FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) {by}")
+    };
+    for (list, by, message, at) in [
+        ("device", "GROUP BY device", "must name window_start and window_end", "GROUP BY"),
+        ("device", "GROUP BY window_start, device", "must name window_end", "GROUP BY"),
+        ("temp", "GROUP BY window_start, window_end, device", "`temp` is neither in GROUP BY", "temp"),
+        ("window_time", "GROUP BY window_start, window_end", "`window_time` is neither in GROUP BY", "window_time"),
+        ("*", "GROUP BY window_start, window_end", "which is not in GROUP BY", "*"),
+        ("SUM(AVG(temp)) AS x", "GROUP BY window_start, window_end", "AVG cannot stand in an aggregate", "AVG(temp)"),
+        ("SUM(device) AS x", "GROUP BY window_start, window_end", "SUM does not take STRING", "SUM(device)"),
+        ("SUM(*) AS x", "GROUP BY window_start, window_end", "SUM(*) does not exist", "SUM(*)"),
+        ("SUM(temp, hum) AS x", "GROUP BY window_start, window_end", "SUM takes one argument", "SUM(temp, hum)"),
+        ("MAX(window_end) AS x", "GROUP BY window_start, window_end", "window's own columns", "window_end"),
+        ("COUNT(*) FILTER (WHERE temp) AS x", "GROUP BY window_start, window_end", "FILTER needs a BOOLEAN", "temp"),
+        ("LISTAGG(device) AS x", "GROUP BY window_start, window_end", "LISTAGG is not supported yet", "LISTAGG(device)"),
+        ("device AS d", "GROUP BY window_start, window_end, d", "unknown column `d`", "d"),
+        ("device", "GROUP BY window_start, window_end, 1", "a constant groups nothing", "1"),
+        ("device", "GROUP BY window_start, window_end, ROLLUP (device)", "ROLLUP is not supported yet", "ROLLUP"),
+        ("device", "GROUP BY window_start, window_end, GROUPING SETS ((device), ())", "GROUPING SETS is not supported yet", "GROUPING SETS"),
+        ("device", "GROUP BY ALL", "GROUP BY ALL", "GROUP BY ALL"),
+        ("COUNT(*) AS n", "WHERE window_start > TIMESTAMP '2026-01-01 00:00:00' GROUP BY window_start, window_end", "below GROUP BY", "GROUP BY"),
+        ("COUNT(*) AS n", "", "COUNT over the whole stream", "COUNT(*)"),
+    ] {
+        let text = query(list, by);
+        let found = refused(&text);
+        assert!(found.0.contains(message) && found.1 == at, "{text}\n{found:?}");
+    }
+    let (message, ..) = refused("SELECT window_start FROM plant");
+    assert!(message.contains("unknown column `window_start`"));
+    let nested = "SELECT * FROM TUMBLE((SELECT * FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE)), \
+                  DESCRIPTOR(window_time), INTERVAL '1' HOUR)";
+    assert!(refused(nested).0.contains("already has a column `window_start`"));
+}
+
+#[test]
+fn all_items_of_a_select_list_are_checked() {
+    let errors = plan_query("SELECT a, device, b FROM plant", &catalog()).expect_err("two unknown columns");
+    let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+    assert_eq!(messages, ["unknown column `a`", "unknown column `b`"]);
+}
+
+#[test]
+fn problems_are_placed_in_the_configuration() {
+    let document = "[query.q]\nsql = \"\"\"\nSELECT devcie\nFROM plant\n\"\"\"\n";
+    let at = document.find("SELECT").expect("there");
+    let text = settings::Text {
+        value: document[at..document.len() - 4].to_owned(),
+        span: 16..document.len() - 1,
+        verbatim_at: Some(at),
+    };
+    let query = Query { name: "q".to_owned(), text };
+    let problems = query.plan(&catalog()).map(|plan| plan.explain()).expect_err("unknown column");
+    let spans: Vec<&str> = problems.iter().filter_map(|p| document.get(p.span.clone()?)).collect();
+    assert_eq!(spans, ["devcie"]);
+    assert_eq!(query.dependencies(), Ok(vec!["plant".to_owned()]));
+}
+
+#[test]
+fn deep_and_long_texts_are_errors_or_plans_and_never_a_crash() {
+    let deep = |open: &str, close: &str, n: usize| {
+        format!("SELECT {}1{} AS x FROM plant", open.repeat(n), close.repeat(n))
+    };
+    for n in [30, 10_000] {
+        for (open, close) in [("(", ")"), ("NOT ", ""), ("- ", ""), ("CASE WHEN ok THEN ", " END"), ("ABS(", ")"), ("ARRAY[", "]")] {
+            let _ = plan_query(&deep(open, close, n), &catalog());
+        }
+    }
+    assert!(refused(&deep("(", ")", 10_000)).0.contains("nested deeper than"));
+    assert!(refused(&deep("- ", "", 10_000)).0.contains("nested deeper than"));
+    let chain = |op: &str, n: usize| format!("SELECT device FROM plant WHERE {}", vec!["temp = 1"; n].join(op));
+    planned(&chain(" OR ", 900));
+    assert!(refused(&chain(" OR ", 10_000)).0.contains("operators"));
+    let sum = |n: usize| format!("SELECT {} AS x FROM plant", vec!["temp"; n].join(" + "));
+    planned(&sum(90));
+    assert!(refused(&sum(1500)).0.contains("nested deeper than 100 levels"));
+    assert!(refused(&sum(10_000)).0.contains("operators"));
+    let union = |n: usize| vec!["SELECT device FROM plant"; n].join(" UNION ALL ");
+    assert!(matches!(planned(&union(150)).node, Node::UnionAll { inputs } if inputs.len() == 150));
+    assert!(refused(&union(10_000)).0.contains("set operators"));
+    let subqueries = format!("SELECT * FROM {}plant{}", "(SELECT * FROM ".repeat(10_000), ")".repeat(10_000));
+    assert!(refused(&subqueries).0.contains("nested deeper than"));
+    let subqueries = format!("SELECT * FROM {}plant{}", "(SELECT * FROM ".repeat(38), ")".repeat(38));
+    let _ = plan_query(&subqueries, &catalog());
+    let doubling: Vec<String> =
+        (1..40).map(|i| format!("c{i} AS (SELECT device FROM c{0} UNION ALL SELECT device FROM c{0})", i - 1)).collect();
+    let doubling = format!("WITH c0 AS (SELECT device FROM plant), {} SELECT * FROM c39", doubling.join(", "));
+    assert!(refused(&doubling).0.contains("the plan has more than"));
+    let types = format!("SELECT CAST(temp AS {}INT{}) AS x FROM plant", "ARRAY<".repeat(10_000), ">".repeat(10_000));
+    assert!(refused(&types).0.contains("nested deeper than"));
+}
+
+const WORDS: &[&str] = &[
+    "SELECT", "FROM", "WHERE", "GROUP", "BY", "HAVING", "plant", "alarm", "device", "temp", "ts", "(", ")", ",", ".", "*",
+    "+", "-", "/", "=", "<>", "<", ">", "||", "'a'", "''", "1", "1.5", "1e3", "NULL", "TRUE", "AND", "OR", "NOT", "IN", "IS",
+    "BETWEEN", "LIKE", "ESCAPE", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST", "TRY_CAST", "AS", "INT", "DECIMAL", "ARRAY",
+    "ROW", "[", "]", "EXTRACT", "FLOOR", "TO", "SECOND", "MINUTE", "INTERVAL", "'10'", "TABLE", "TUMBLE", "DESCRIPTOR", "=>",
+    "WITH", "x", "UNION", "ALL", "COUNT", "SUM", "DISTINCT", "FILTER", "OVER", "PARTITION", "ORDER", "LIMIT", "FOR", "JOIN",
+    "ON", "LEFT", "LATERAL", "UNNEST", "MATCH_RECOGNIZE", "window_start", "window_end", "window_time", "`", "\"", "'", "--",
+    "/*", "*/", "/*+", ";", "{", "}", "?", "::", "U&'x'", "X'0'", "TIMESTAMP", "DATE", "TRIM", "BOTH", "POSITION", "SUBSTRING",
+    "OVERLAY", "PLACING", "VALUES", "EXISTS", "GROUPING", "SETS", "ROLLUP", "ä", "β", "\u{0}", "\n", "\r\n", "\t", "$", "@", "#",
+    "TIMESTAMPDIFF", "PIVOT", "TABLESAMPLE", "AT", "TIME", "ZONE", "SIMILAR", "ANY", "SOME", "COLLATE", "STRUCT", "MAP", "%",
+];
+
+fn check_total(text: &str) {
+    let _ = dependencies(text);
+    match plan_query(text, &catalog()) {
+        Ok(plan) => {
+            assert!(!plan.explain().is_empty());
+        }
+        Err(errors) => {
+            assert!(!errors.is_empty());
+            for error in errors {
+                assert!(text.get(error.span.clone()).is_some(), "{text:?}: {error:?}");
+                assert!(!error.message.is_empty());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn token_soup_never_panics(words in proptest::collection::vec(select(WORDS), 0..40)) {
+        check_total(&words.join(" "));
+        check_total(&format!("SELECT {}", words.join(" ")));
+        check_total(&format!("SELECT {} FROM plant", words.join("")));
+    }
+
+    #[test]
+    fn any_text_never_panics(text in any::<String>()) {
+        check_total(&text);
+        check_total(&format!("SELECT {text} FROM plant"));
+        let _ = parse_type(&text);
+    }
+
+    #[test]
+    fn type_soup_never_panics(words in proptest::collection::vec(select(&[
+        "ROW", "ARRAY", "<", ">", ">>", "(", ")", ",", "INT", "DECIMAL", "a", "38", "3", "TIMESTAMP", "WITH", "LOCAL", "TIME",
+        "ZONE", "NOT", "NULL", "VARCHAR",
+    ][..]), 0..20)) {
+        let text = words.join(" ");
+        match parse_type(&text) {
+            Ok(data_type) => prop_assert_eq!(parse_type(&data_type.to_string()), Ok(data_type)),
+            Err(error) => prop_assert!(text.get(error.span.clone()).is_some()),
+        }
+    }
+
+    #[test]
+    fn mutated_queries_never_panic(
+        case in select(&CASES[..]),
+        edits in proptest::collection::vec((any::<Index>(), any::<Index>(), 0..4, select(WORDS)), 1..6),
+    ) {
+        let text = conformance(&format!("cases/{case}.sql"));
+        let mut words: Vec<&str> = text.split_inclusive([' ', ',', '(', ')', '.']).collect();
+        for (at, other, kind, word) in &edits {
+            let (at, other) = (at.index(words.len()), other.index(words.len()));
+            match kind {
+                0 => { if words.len() > 1 { words.remove(at); } }
+                1 => words.insert(at, word),
+                2 => words.swap(at, other),
+                _ => words[at] = word,
+            }
+        }
+        check_total(&words.concat());
+        check_total(&words.join(" "));
+    }
+}
