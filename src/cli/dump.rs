@@ -27,7 +27,7 @@ pub fn decoder(meta: &CheckpointMeta, operator: &OperatorMeta) -> EntryDecoder {
     let context = EvalContext { time_zone: config.pipeline.time_zone.clone() };
     let reader: Arc<dyn StateReader> = Arc::new(NoStored);
     let render = row_text();
-    let graph = build(&config, &context, &Nothing, &reader, &render);
+    let Ok(graph) = build(&config, &context, &Nothing, &reader, &render) else { return Box::new(undecoded) };
     let Some(node) = graph.operators.into_iter().find(|node| *node.name == *operator.name) else {
         return Box::new(undecoded);
     };

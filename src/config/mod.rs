@@ -216,8 +216,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
             None => whole = false,
         }
     }
-    let time_zone = pipeline.as_ref().map_or(TimeZone::UTC, |p: &Pipeline| p.time_zone.clone());
-    let queries = plan::plan_queries(root, &sources, queries, &time_zone, whole);
+    let queries = plan::plan_queries(root, &sources, queries, whole);
     plan::default_idle(&mut sources, &queries);
     let mut sinks = Vec::new();
     let mut sink_names = BTreeMap::new();

@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use jiff::tz::TimeZone;
 
 use super::{Query, Sink, Source, SourceTime};
 use crate::expr::{DataType, Field, Schema};
@@ -138,13 +137,11 @@ pub(super) fn plan_queries(
     root: &Section<'_>,
     sources: &[Source],
     queries: Vec<(Text, Text)>,
-    zone: &TimeZone,
     whole: bool,
 ) -> Vec<(String, Option<Query>)> {
     let mut catalog = Catalog::default();
     for source in sources {
         catalog.add(&source.name, source.schema());
-        catalog.add_unreadable(&format!("{}.dead", source.name));
     }
     let mut reads: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut broken = BTreeSet::new();
@@ -185,16 +182,18 @@ pub(super) fn plan_queries(
         });
         let mut query = None;
         if !broken.contains(&name) && !upstream_broken {
-            match plan_query(&sql.value, &catalog, zone) {
+            match plan_query(&sql.value, &catalog) {
                 Ok(plan) => {
                     catalog.add(&name, plan.schema.clone());
                     query = Some(Query { name: name.clone(), sql: sql.clone(), plan });
                 }
-                Err(error) => root.problem(sql.locate(error.span), error.message, error.help),
+                Err(errors) => {
+                    for error in errors {
+                        root.problem(sql.locate(error.span), error.message, error.help);
+                    }
+                }
             }
         }
-        catalog.add_unreadable(&format!("{name}.late"));
-        catalog.add_unreadable(&format!("{name}.errors"));
         planned.push((name, query));
     }
     planned

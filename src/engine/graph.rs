@@ -17,7 +17,7 @@ use crate::operator::project::Project;
 use crate::operator::union_all::UnionAll;
 use crate::operator::window::Window;
 use crate::operator::window_aggregate::{self, WindowAggregate};
-use crate::operator::{Named, Operator, RowText};
+use crate::operator::{Named, Operator, OperatorError, RowText};
 use crate::sql::plan::{Node as PlanNode, Plan};
 use crate::state::{KeyedState, StateReader};
 
@@ -54,13 +54,16 @@ pub trait Stored {
 }
 
 /// Builds the graph of a configuration; keyed states read through `reader`.
+///
+/// # Errors
+/// The plan has a key without order: it was not made by the planner.
 pub fn build(
     config: &Config,
     context: &EvalContext,
     stored: &dyn Stored,
     reader: &Arc<dyn StateReader>,
     render: &RowText,
-) -> Graph {
+) -> Result<Graph, OperatorError> {
     let sources: Vec<SourceNode> = config
         .sources
         .iter()
@@ -82,11 +85,11 @@ pub fn build(
         builder.query = index;
         builder.prefix = query.name.clone();
         builder.ordinals.clear();
-        let id = builder.node(&query.plan);
+        let id = builder.node(&query.plan)?;
         builder.relations.insert(query.name.clone(), id);
         builder.graph.queries.push((query.name.clone(), id));
     }
-    builder.graph
+    Ok(builder.graph)
 }
 
 struct Builder<'a> {
@@ -102,16 +105,16 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn node(&mut self, plan: &Plan) -> NodeId {
+    fn node(&mut self, plan: &Plan) -> Result<NodeId, OperatorError> {
         let (kind, children): (&'static str, Vec<&Plan>) = match &plan.node {
-            PlanNode::Scan { relation } => return self.relations.get(relation).copied().unwrap_or_default(),
+            PlanNode::Scan { relation } => return Ok(self.relations.get(relation).copied().unwrap_or_default()),
             PlanNode::Project { input, .. } => ("project", vec![input]),
             PlanNode::Filter { input, .. } => ("filter", vec![input]),
             PlanNode::UnionAll { inputs } => ("union_all", inputs.iter().collect()),
             PlanNode::Window { input, .. } => ("window", vec![input]),
             PlanNode::WindowAggregate { input, .. } => ("window_aggregate", vec![input]),
         };
-        let inputs: Vec<NodeId> = children.iter().map(|child| self.node(child)).collect();
+        let inputs = children.iter().map(|child| self.node(child)).collect::<Result<Vec<NodeId>, _>>()?;
         let ordinal = self.ordinals.entry(kind).or_default();
         let name: Arc<str> = format!("{}/{kind}/{ordinal}", self.prefix).into();
         *ordinal += 1;
@@ -119,13 +122,13 @@ impl Builder<'_> {
         let named = Named { name: Arc::clone(&name), input: Arc::new(input_fields), render: Arc::clone(self.render) };
         let mut fingerprint = String::new();
         let operator: Box<dyn Operator> = match &plan.node {
-            PlanNode::Scan { .. } => return 0,
+            PlanNode::Scan { .. } => return Ok(0),
             PlanNode::Project { exprs, .. } => Box::new(Project::new(named, exprs.clone())),
             PlanNode::Filter { predicate, .. } => Box::new(Filter::new(named, predicate.clone())),
             PlanNode::UnionAll { inputs } => Box::new(UnionAll::new(Arc::clone(&name), inputs.len())),
             PlanNode::Window { window, .. } => Box::new(Window::new(window, &self.context.time_zone)),
             PlanNode::WindowAggregate { window, keys, properties, aggregates, .. } => {
-                fingerprint = plan.fingerprint();
+                fingerprint = plan.fingerprint().unwrap_or_default();
                 let spec = window_aggregate::Spec {
                     window: window.clone(),
                     keys: keys.clone(),
@@ -134,7 +137,7 @@ impl Builder<'_> {
                 };
                 let (id, namespaces) = self.stored.operator(&name);
                 let state = KeyedState::new(id, Arc::clone(self.reader), namespaces);
-                Box::new(WindowAggregate::new(named, spec, self.context, state))
+                Box::new(WindowAggregate::new(named, spec, self.context, state)?)
             }
         };
         let empty = empty_columns(&plan.schema);
@@ -148,7 +151,7 @@ impl Builder<'_> {
             fields: plan.schema.fields.clone(),
             empty,
         });
-        self.graph.sources.len() + self.graph.operators.len() - 1
+        Ok(self.graph.sources.len() + self.graph.operators.len() - 1)
     }
 }
 

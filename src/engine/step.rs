@@ -92,7 +92,7 @@ impl Engine {
         batch_rows: usize,
     ) -> Result<Engine, EngineError> {
         let context = EvalContext { time_zone: config.pipeline.time_zone.clone() };
-        let graph = graph::build(config, &context, stored, reader, &row_text());
+        let graph = graph::build(config, &context, stored, reader, &row_text())?;
         let by_id = ids
             .iter()
             .filter_map(|(id, name)| Some((*id, graph.sources.iter().position(|source| *source.name == **name)?)))

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::event::{EventTime, WATERMARK_MAX, WATERMARK_MIN};
+use crate::expr::row::KeyError;
 use crate::expr::{DataType, EvalContext, Field, RowErrors};
 use crate::state::{Checkpointed, StateError};
 
@@ -312,6 +313,8 @@ pub trait Operator: Send {
 pub enum OperatorError {
     #[error(transparent)]
     State(#[from] StateError),
+    #[error(transparent)]
+    Key(#[from] KeyError),
     #[error("the checkpointed state of {operator} cannot be decoded: {source}")]
     Saved {
         operator: String,

@@ -17,7 +17,7 @@ use crate::expr::build::Expr;
 use crate::expr::row::RowKeys;
 use crate::expr::{AggregateCall, Batch, EvalContext, RowErrors, eval::eval, eval::eval_predicate};
 use crate::sql::plan::{WindowProperty, WindowSpec};
-use crate::state::{Checkpointed, KeyedState};
+use crate::state::{Checkpointed, Key, KeyedState};
 
 /// The accumulators of one group, in the order of the aggregates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -50,26 +50,34 @@ pub struct Spec {
 struct Fired {
     positions: Vec<Position>,
     ends: Vec<i64>,
-    keys: Vec<Box<[u8]>>,
+    keys: Vec<Key>,
     groups: Vec<Group>,
 }
 
 impl WindowAggregate {
     /// A windowed aggregation.
-    pub fn new(named: Named, spec: Spec, context: &EvalContext, state: KeyedState<Group>) -> WindowAggregate {
+    ///
+    /// # Errors
+    /// A key's type has no order (the planner refuses such keys).
+    pub fn new(
+        named: Named,
+        spec: Spec,
+        context: &EvalContext,
+        state: KeyedState<Group>,
+    ) -> Result<WindowAggregate, OperatorError> {
         let types: Vec<_> = spec.keys.iter().map(|key| key.data_type.clone()).collect();
-        WindowAggregate {
+        Ok(WindowAggregate {
             named,
             assigner: Assigner::new(&spec.window, &context.time_zone),
             time_column: spec.window.time_column,
-            row_keys: RowKeys::new(&types),
+            row_keys: RowKeys::new(&types)?,
             empty: Group(spec.aggregates.iter().map(Accumulator::new).collect()),
             keys: spec.keys,
             properties: spec.properties,
             aggregates: spec.aggregates,
             clock: StreamClock::default(),
             state,
-        }
+        })
     }
 
     /// Frees every window that is over at the watermark, in order of time, then key.
@@ -89,15 +97,15 @@ impl WindowAggregate {
         Ok(())
     }
 
-    fn output(&self, fired: Fired, marks: Arc<Vec<super::Mark>>) -> Chunk {
-        let mut columns: Vec<ArrayRef> = self.row_keys.decode(fired.keys.iter().map(|key| &**key));
+    fn output(&self, fired: Fired, marks: Arc<Vec<super::Mark>>) -> Result<Chunk, OperatorError> {
+        let mut columns: Vec<ArrayRef> = self.row_keys.decode(fired.keys.iter().map(|key| &**key))?;
         for property in &self.properties {
             columns.push(self.assigner.property(*property, fired.ends.iter().copied()));
         }
         for (i, call) in self.aggregates.iter().enumerate() {
             columns.push(finish(call, fired.groups.iter().map(|group| group.0.get(i))));
         }
-        Chunk { columns, positions: Arc::new(fired.positions), marks }
+        Ok(Chunk { columns, positions: Arc::new(fired.positions), marks })
     }
 }
 
@@ -138,8 +146,7 @@ impl Operator for WindowAggregate {
                 (argument, _) => argument,
             })
             .collect();
-        let mut row_keys = std::mem::take(&mut self.row_keys);
-        let encoded = row_keys.encode(&keys, input.rows());
+        self.row_keys.encode(&keys, input.rows())?;
 
         let mut fired = Fired::default();
         let mut marks = input.marks.iter().peekable();
@@ -157,7 +164,7 @@ impl Operator for WindowAggregate {
                 continue;
             }
             let empty = &self.empty;
-            let group = self.state.entry(end, encoded.row(row), || empty.clone())?;
+            let group = self.state.entry(end, self.row_keys.row(row), || empty.clone())?;
             for ((accumulator, argument), filter) in group.0.iter_mut().zip(&arguments).zip(&filters) {
                 if !argument.is_null(row) && filter.as_ref().is_none_or(|truth| truth.value(row)) {
                     accumulator.update(argument, row);
@@ -168,8 +175,7 @@ impl Operator for WindowAggregate {
             self.clock = mark.clock;
             self.fire(mark.position, &mut fired)?;
         }
-        self.row_keys = row_keys;
-        Ok(self.output(fired, Arc::clone(&input.marks)))
+        self.output(fired, Arc::clone(&input.marks))
     }
 
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
@@ -182,10 +188,10 @@ impl Operator for WindowAggregate {
         let fired = Fired {
             positions: vec![Position::default()],
             ends: vec![namespace],
-            keys: vec![key.into()],
+            keys: vec![Key::from(key)],
             groups: vec![group],
         };
-        Some(self.output(fired, Arc::default()).columns)
+        Some(self.output(fired, Arc::default()).ok()?.columns)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
