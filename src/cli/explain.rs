@@ -30,7 +30,7 @@ fn text(config: &Config) -> String {
     text.push('\n');
     for sink in &config.sinks {
         let guarantee = sink.connector.guarantee().name();
-        text += &format!("sink {} ← {}: {}, {guarantee}\n", sink.name, sink.from, sink.connector);
+        text += &format!("sink {} ← {}: {}, {guarantee}\n", sink.name, sink.from, sink.connector.describe());
     }
     text
 }

@@ -42,6 +42,8 @@ fn report(summary: &Summary) {
     for (sink, rows) in &counters.sinks {
         tracing::info!(%sink, rows, "written");
     }
+    let log = &summary.log;
+    tracing::info!(input_bytes = log.payload_bytes, log_bytes = log.written_bytes, syncs = log.syncs, "logged");
     match summary.end {
         End::Finished => tracing::info!("finished: all input is processed and all windows have fired"),
         End::AlreadyFinished => tracing::info!("nothing to do: the input had ended before and there is none since"),

@@ -392,6 +392,11 @@ fn read_sink(
     });
     let kind = section.required("type", "type = \"file\"")?;
     let connector = SinkConfig::read(&kind, &mut section)?;
+    if let Some((_, fields, _)) = &from
+        && let Err(why) = connector.check(fields)
+    {
+        section.problem_at("format", why, None);
+    }
     section.finish();
     let (from, fields, columns) = from?;
     Some(Sink { name: name.to_owned(), connector, from, fields, columns })

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 
@@ -299,10 +299,10 @@ pub(super) fn resolve_stream(from: &str, sources: &[Source], queries: &[(String,
 
 /// Two sinks cannot write one file.
 pub(super) fn refuse_shared_outputs(root: &Section<'_>, sinks: &[Sink]) {
-    let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
+    let mut taken: BTreeMap<&Path, &str> = BTreeMap::new();
     for sink in sinks {
         for path in sink.connector.paths() {
-            if let Some(other) = taken.insert(path.clone(), &sink.name) {
+            if let Some(other) = taken.insert(path, &sink.name) {
                 let message = format!("the sinks `{other}` and `{}` both write {}", sink.name, path.display());
                 root.problem(root.span_of("sink"), message, Some("give each its own path".into()));
             }

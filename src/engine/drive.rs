@@ -22,7 +22,6 @@ use crate::disk::RealDisk;
 use crate::event::{Epoch, Lsn, Position, Run};
 use crate::replay_log::{LogReader, log_dir};
 use crate::source::queue::Queue;
-use crate::state::Checkpointed;
 
 /// The engine has processed all that the log held at the start.
 pub struct Replayed {

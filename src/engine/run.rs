@@ -32,6 +32,7 @@ use crate::config::{Config, OnSourceError, Source};
 use crate::control::notify;
 use crate::disk::LogClock;
 use crate::event::{RecordKind, Run, SourceId};
+use crate::replay_log::LogStats;
 use crate::source::queue::Queue;
 use crate::source::{Arrival, ArrivalClock, Output, Resume, SourceError};
 
@@ -44,6 +45,8 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 pub struct Summary {
     pub end: End,
     pub counters: Counters,
+    /// What this run wrote to the log.
+    pub log: LogStats,
 }
 
 /// Why a run ended well.
@@ -64,7 +67,7 @@ pub enum End {
 pub fn run(config: Config) -> Result<Summary, EngineError> {
     let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } = match open::open(&config, BATCH_ROWS)? {
         open::Start::Go(opened) => *opened,
-        open::Start::Finished(counters) => return Ok(Summary { end: End::AlreadyFinished, counters }),
+        open::Start::Finished(counters) => return Ok(Summary { end: End::AlreadyFinished, counters, log: LogStats::default() }),
     };
     let config = Arc::new(config);
     let queue = Arc::new(Queue::new(config.queue_bytes()));
@@ -116,7 +119,7 @@ pub fn run(config: Config) -> Result<Summary, EngineError> {
     log?.map_err(EngineError::from)?;
     let counters = engine??;
     let end = outcome?;
-    Ok(Summary { end, counters })
+    Ok(Summary { end, counters, log: shared.stats() })
 }
 
 type Thread<T> = JoinHandle<T>;
