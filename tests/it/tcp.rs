@@ -161,8 +161,8 @@ fn storm(seed: u64) -> u64 {
     let found: Vec<((i64, String), (u64, u64, u64))> = lines(&place, "out/seconds.ndjson")
         .iter()
         .map(|row| {
-            let start: jiff::civil::DateTime = row["window_start"].as_str().unwrap().parse().unwrap();
-            let start = start.to_zoned(jiff::tz::TimeZone::UTC).unwrap().timestamp().as_millisecond();
+            let start: jiff::Timestamp = format!("{}Z", row["window_start"].as_str().unwrap()).parse().unwrap();
+            let start = start.as_millisecond();
             let number = |name: &str| row[name].as_u64().unwrap();
             ((start + 1000, row["device"].as_str().unwrap().to_owned()), (number("n"), number("lo"), number("hi")))
         })
