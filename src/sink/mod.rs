@@ -8,12 +8,93 @@
 //!
 //! To add one: a file here with its config struct and code; a variant in [`SinkConfig`]; a line in the registry below.
 
+pub mod file;
+pub mod stdout;
+
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use arrow_array::ArrayRef;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::event::LogTime;
+use crate::expr::Field;
+use crate::settings::{Section, suggestion};
+
+/// The registry: every sink and its settings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SinkConfig {
+    File(file::FileConfig),
+    Stdout(stdout::StdoutConfig),
+}
+
+impl SinkConfig {
+    /// The values of key `type`.
+    pub const TYPES: [&'static str; 2] = ["file", "stdout"];
+
+    /// Reads the keys of a sink of this type (without `type` and `from`).
+    pub fn read(type_name: &str, section: &mut Section<'_>) -> Option<SinkConfig> {
+        match type_name {
+            "file" => file::FileConfig::read(section).map(SinkConfig::File),
+            "stdout" => stdout::StdoutConfig::read(section).map(SinkConfig::Stdout),
+            _ => {
+                let help = suggestion(type_name, &SinkConfig::TYPES);
+                section.problem_at("type", format!("there is no sink type \"{type_name}\""), Some(help));
+                None
+            }
+        }
+    }
+
+    /// Whether the sink can take rows of this schema.
+    ///
+    /// # Errors
+    /// What it cannot take, as a sentence.
+    pub fn check(&self, schema: &[Field]) -> Result<(), String> {
+        match self {
+            SinkConfig::File(config) => config.format.check(schema),
+            SinkConfig::Stdout(config) => config.format.check(schema),
+        }
+    }
+
+    /// What the sink gives when it is asked to take a row twice.
+    pub fn guarantee(&self) -> Guarantee {
+        match self {
+            SinkConfig::File(_) => Guarantee::ExactlyOnce,
+            SinkConfig::Stdout(_) => Guarantee::AtLeastOnce,
+        }
+    }
+
+    /// One line for `explain`.
+    pub fn describe(&self) -> String {
+        match self {
+            SinkConfig::File(config) => config.describe(),
+            SinkConfig::Stdout(config) => format!("stdout ({})", config.format.name()),
+        }
+    }
+
+    /// What the sink alone may write: two sinks with the same path are a mistake.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            SinkConfig::File(config) => vec![&config.path],
+            SinkConfig::Stdout(_) => Vec::new(),
+        }
+    }
+
+    /// Opens the sink where its last committed [`Flushed::progress`] says it stands; `None`: the state is new, or the
+    /// sink is. Commit a checkpoint with its progress before the first row is written.
+    ///
+    /// # Errors
+    /// The medium failed, is in use, or does not hold what the progress says.
+    pub fn open(&self, schema: &[Field], progress: Option<&[u8]>) -> Result<Box<dyn Sink>, SinkError> {
+        match self {
+            SinkConfig::File(config) => Ok(Box::new(file::FileSink::open(config, schema, progress)?)),
+            SinkConfig::Stdout(config) => Ok(Box::new(stdout::StdoutSink::open(config, schema, progress)?)),
+        }
+    }
+}
 
 /// What a sink gives, by its honest name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,10 +163,172 @@ pub enum SinkError {
         action: &'static str,
         path: String,
         #[source]
-        source: Arc<std::io::Error>,
+        source: Arc<io::Error>,
     },
     #[error("{path} is {length} bytes long, but {durable} bytes of it were durable: it was cut or replaced")]
     Short { path: String, length: u64, durable: u64 },
     #[error("{path} holds {length} bytes, but the log gives only {regenerated}: durable log data was lost")]
     Ahead { path: String, length: u64, regenerated: u64 },
+    #[error("{path} holds data already, but this state has never written to it: move it away, or {append}")]
+    Exists { path: String, append: &'static str },
+    #[error("{path} does not end with a line end, so nothing can be appended: complete or remove its last line")]
+    Unterminated { path: String },
+    #[error("{path} is not a regular file")]
+    NotAFile { path: String },
+    #[error("{path} is being written by another process or sink: stop it, or choose another path")]
+    Locked { path: String },
+    #[error("the checkpoint's position of sink {path} cannot be read: {reason}")]
+    Progress { path: String, reason: String },
+    #[error("the reader of standard output is gone")]
+    Closed,
+}
+
+impl SinkError {
+    fn io(action: &'static str, path: &Path, source: io::Error) -> SinkError {
+        SinkError::Io { action, path: path.display().to_string(), source: Arc::new(source) }
+    }
+
+    /// The process's exit code when this ends it.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            SinkError::Short { .. }
+            | SinkError::Ahead { .. }
+            | SinkError::Exists { .. }
+            | SinkError::Unterminated { .. }
+            | SinkError::Progress { .. } => 65,
+            SinkError::Io { .. } | SinkError::NotAFile { .. } | SinkError::Closed => 74,
+            SinkError::Locked { .. } => 75,
+        }
+    }
+}
+
+/// Buffered rows are handed over when they are this many bytes.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Writes all of `bytes`. While the medium is full it pauses and tries again; that is no error. `write` takes what is
+/// left and how much is done, and gives the number of bytes it wrote.
+fn write_all_waiting(
+    path: &Path,
+    bytes: &[u8],
+    mut write: impl FnMut(&[u8], usize) -> io::Result<usize>,
+    mut pause: impl FnMut(Duration),
+) -> Result<(), SinkError> {
+    const PAUSE_MIN: Duration = Duration::from_millis(100);
+    const PAUSE_MAX: Duration = Duration::from_secs(5);
+    const WARN_EVERY: Duration = Duration::from_secs(60);
+    let mut delay = PAUSE_MIN;
+    let mut attempts = 0u64;
+    let mut warned: Option<Instant> = None;
+    let mut done = 0;
+    while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+        match write(rest, done) {
+            Ok(0) => return Err(SinkError::io("cannot write", path, io::ErrorKind::WriteZero.into())),
+            Ok(written) => {
+                done += written;
+                delay = PAUSE_MIN;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                attempts += 1;
+                if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
+                    warned = Some(Instant::now());
+                    tracing::warn!(path = %path.display(), attempts, %error, "no space for output; waiting for it");
+                }
+                pause(delay);
+                delay = (delay * 2).min(PAUSE_MAX);
+            }
+            Err(error) => return Err(SinkError::io("cannot write", path, error)),
+        }
+    }
+    if attempts > 0 {
+        tracing::info!(path = %path.display(), attempts, "there is space for output again");
+    }
+    Ok(())
+}
+
+/// The directory of a file.
+fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Makes names in a directory durable.
+fn sync_directory(path: &Path) -> Result<(), SinkError> {
+    let synced = std::fs::File::open(path).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| SinkError::io("cannot sync directory", path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::FormatConfig;
+    use crate::settings;
+
+    #[test]
+    fn a_full_disk_is_waited_for() {
+        let mut written = Vec::new();
+        let mut pauses = Vec::new();
+        let mut calls = 0;
+        let result = write_all_waiting(
+            Path::new("out"),
+            b"0123456789",
+            |rest, done| {
+                calls += 1;
+                assert_eq!(done, written.len());
+                match calls {
+                    2 => Err(io::ErrorKind::Interrupted.into()),
+                    3..=10 => Err(io::ErrorKind::StorageFull.into()),
+                    _ => {
+                        written.extend_from_slice(&rest[..rest.len().min(4)]);
+                        Ok(rest.len().min(4))
+                    }
+                }
+            },
+            |pause| pauses.push(pause),
+        );
+        assert!(result.is_ok());
+        assert_eq!(written, b"0123456789");
+        assert_eq!(pauses.len(), 8);
+        assert_eq!(pauses.first(), Some(&Duration::from_millis(100)));
+        assert_eq!(pauses.last(), Some(&Duration::from_secs(5)));
+        let failed = write_all_waiting(Path::new("out"), b"x", |_, _| Err(io::ErrorKind::NotConnected.into()), |_| {});
+        assert!(failed.is_err_and(|error| error.exit_code() == 74));
+        let stuck = write_all_waiting(Path::new("out"), b"x", |_, _| Ok(0), |_| {});
+        assert!(stuck.is_err());
+    }
+
+    #[test]
+    fn settings_are_read_and_checked() {
+        let read = |type_name: &str, text: &str| {
+            settings::read_document("f.toml", text, |root| {
+                root.string("type");
+                SinkConfig::read(type_name, root)
+            })
+        };
+        let text = "path = \"/tmp/o/avg.csv\"\nformat = \"csv\"\nroll_size = \"16MiB\"\nroll_every = \"1h\"";
+        let config = read("file", text).expect("reads");
+        assert_eq!(config.paths(), [Path::new("/tmp/o/avg.csv")]);
+        assert_eq!(config.guarantee().name(), "exactly-once");
+        assert_eq!(config.describe(), "file /tmp/o/avg.csv (csv, rolled at 16777216 bytes, rolled every 1h)");
+        let config = read("stdout", "").expect("reads");
+        assert_eq!(config, SinkConfig::Stdout(stdout::StdoutConfig { format: FormatConfig::Json }));
+        assert_eq!(config.guarantee().name(), "at-least-once");
+        assert!(config.paths().is_empty());
+        for (type_name, text, message) in [
+            ("fil", "type = \"fil\"", "did you mean `file`?"),
+            ("file", "", "`path` is missing"),
+            ("file", "path = \"\"", "`path` cannot be empty"),
+            ("file", "path = \"x/\"", "`path` must name a file"),
+            ("file", "path = \"x\"\nroll_size = \"0B\"", "`roll_size` must be more than zero"),
+            ("file", "path = \"x\"\nroll_every = \"0s\"", "`roll_every` must be more than zero"),
+            ("file", "path = \"x\"\nexisting = \"apend\"", "did you mean `append`?"),
+            ("file", "path = \"x\"\nexisting = \"append\"\nroll_size = \"1MiB\"", "rolled files are never appended to"),
+            ("stdout", "path = \"x\"", "unknown key `path`"),
+        ] {
+            let shown = read(type_name, text).expect_err(text).to_string();
+            assert!(shown.contains(message), "{shown}");
+        }
+    }
 }
