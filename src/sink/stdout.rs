@@ -144,6 +144,7 @@ mod tests {
         let flushed = sink.checkpoint();
         (flushed.sync)().expect("syncs");
         assert_eq!(flushed.rows, 2);
+        drop(sink);
         let mut sink = open(writer, &FormatConfig::Json, Some(&flushed.progress));
         sink.write(&column(vec![3]), LogTime(0)).expect("writes");
         sink.flush().expect("flushes");
