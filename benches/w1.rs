@@ -151,7 +151,9 @@ fn measure(command: &mut Command) -> Measured {
         .is_none()
     {
         let status = std::fs::read_to_string(format!("{proc}/status")).unwrap_or_default();
-        let high = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok());
+        let high = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok());
         peak_kib = peak_kib.max(high.unwrap_or(0));
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -175,7 +177,10 @@ fn compare(events: u64, rounds: u64) {
     let input = dir.path().join("input.ndjson");
     generate(&input, events);
     let bytes = std::fs::metadata(&input).expect("the input").len();
-    println!("W1: {events} events, {:.1} bytes each, 1,000 devices; medians of {rounds} alternating rounds", bytes as f64 / events as f64);
+    println!(
+        "W1: {events} events, {:.1} bytes each, 1,000 devices; medians of {rounds} alternating rounds",
+        bytes as f64 / events as f64
+    );
     let variants = [("forebay, lz4", "lz4"), ("forebay, no compression", "none")];
     let mut ceilings = Vec::new();
     let mut ours: Vec<Vec<Measured>> = variants.iter().map(|_| Vec::new()).collect();
@@ -190,7 +195,8 @@ fn compare(events: u64, rounds: u64) {
             std::fs::write(work.join("w1.toml"), config(&input, compression)).expect("writes");
             let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
             measured.push(measure(command.args(["run", "w1.toml"]).current_dir(&work)));
-            let same = std::fs::read(&plain).expect("output") == std::fs::read(work.join("out.ndjson")).expect("output");
+            let same =
+                std::fs::read(&plain).expect("output") == std::fs::read(work.join("out.ndjson")).expect("output");
             assert!(same, "both give the same bytes");
         }
     }
@@ -200,7 +206,8 @@ fn compare(events: u64, rounds: u64) {
         let peak = median(measured.iter().map(|m| m.peak_kib));
         let speed = |m: &Measured| (events as f64 / m.wall.as_secs_f64()) as u64;
         let ratio = median(measured.iter().zip(base).map(|(m, b)| speed(m) * 1000 / speed(b)));
-        let cpu_ratio = median(measured.iter().zip(base).map(|(m, b)| m.cpu.as_millis() * 1000 / b.cpu.as_millis().max(1)));
+        let cpu_ratio =
+            median(measured.iter().zip(base).map(|(m, b)| m.cpu.as_millis() * 1000 / b.cpu.as_millis().max(1)));
         println!(
             "{name:26} {:>6.2} M events/s  {:>6.3} CPU-s per 1M events  {:>6.1} MB peak   speed {:.2} × ceiling, CPU {:.2} ×",
             events as f64 / wall.as_secs_f64() / 1e6,

@@ -179,6 +179,11 @@ impl<'a> Section<'a> {
         self.table.iter().find(|(k, _)| k.get_ref() == key).map_or_else(|| self.span(), |(_, v)| v.span())
     }
 
+    /// Number of problems reported so far, in the whole document.
+    pub fn problems(&self) -> usize {
+        self.problems.borrow().len()
+    }
+
     /// Reports a problem at a place.
     pub fn problem(&self, span: Range<usize>, message: impl Into<String>, help: Option<String>) {
         self.problems.borrow_mut().push(Problem { message: message.into(), help, span: Some(span) });

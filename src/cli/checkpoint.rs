@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn list_shows_each_checkpoint_and_which_is_live() {
         let (_temp, dir) = filled();
-        let text = printed(|out| list(&dir, OutputFormat::Text, out));
+        let text = printed(|out| list(&dir, Format::Text, out));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("ID  TIME                       LSN  KEYS"), "{text}");
         assert!(lines[1].starts_with(" 1  2026-04-02T00:58:10.250Z  1000   600"), "{text}");
@@ -392,7 +392,7 @@ mod tests {
         assert!(lines[2].starts_with(" 2  2026-04-02T00:58:10.250Z  2000  1200"), "{text}");
         assert!(lines[2].contains('≥') && lines[2].ends_with("archive:20  live"), "{text}");
         assert_eq!(lines.len(), 3);
-        let json = json_lines(&printed(|out| list(&dir, OutputFormat::Json, out)));
+        let json = json_lines(&printed(|out| list(&dir, Format::Json, out)));
         assert_eq!(json[0]["restorable"], false);
         assert_eq!(json[1]["restorable"], true);
         assert_eq!(json[1]["operators"][0]["keys"], 1200);
@@ -402,53 +402,53 @@ mod tests {
     #[test]
     fn show_tells_all_of_the_live_one_and_what_is_on_record_of_others() {
         let (_temp, dir) = filled();
-        let text = printed(|out| show(&dir, None, OutputFormat::Text, out));
+        let text = printed(|out| show(&dir, None, Format::Text, out));
         for part in ["checkpoint        2\n", "plant-a", "yes (live)", "avg/window/0  1200", "inode 42, offset 99999"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        let json = json_lines(&printed(|out| show(&dir, Some(2), OutputFormat::Json, out)));
+        let json = json_lines(&printed(|out| show(&dir, Some(2), Format::Json, out)));
         assert_eq!(json[0]["sources"]["plant"]["offset"], 99_999);
         assert_eq!(json[0]["operators"][0]["namespaces"][0], 10_000);
-        let text = printed(|out| show(&dir, Some(1), OutputFormat::Text, out));
+        let text = printed(|out| show(&dir, Some(1), Format::Text, out));
         assert!(text.contains("on record only") && text.contains("avg/window/0   600"), "{text}");
-        let error = show(&dir, Some(9), OutputFormat::Text, &mut Vec::new()).expect_err("is not there");
+        let error = show(&dir, Some(9), Format::Text, &mut Vec::new()).expect_err("is not there");
         assert_eq!(error.exit_code(), 64, "{error}");
     }
 
     #[test]
     fn dump_prints_every_entry_decoded() {
         let (_temp, dir) = filled();
-        let decode = |operator: &OperatorMeta, _: i64, key: &[u8], value: &[u8]| {
+        let decoder = |_: &CheckpointMeta, operator: &OperatorMeta| -> EntryDecoder {
             assert_eq!(operator.value_type, "u64");
-            json!({"key": key.last(), "value": postcard::from_bytes::<u64>(value).expect("decodes")})
+            Box::new(
+                |_, key, value| json!({"key": key.last(), "value": postcard::from_bytes::<u64>(value).expect("decodes")}),
+            )
         };
-        let all = |options, format| printed(|out| dump(&dir, "avg/window/0", options, &decode, format, out));
-        let json = json_lines(&all(DumpOptions::default(), OutputFormat::Json));
+        let all = |options, format| printed(|out| dump(&dir, "avg/window/0", options, decoder, format, out));
+        let json = json_lines(&all(DumpOptions::default(), Format::Json));
         assert_eq!(json.len(), 1200);
         assert_eq!(json.iter().filter_map(|line| line["entry"]["value"].as_u64()).sum::<u64>(), 1800);
         assert!(json.is_sorted_by_key(|line| line["key_group"].as_u64()));
-        assert_eq!(
-            all(DumpOptions { limit: Some(300), ..DumpOptions::default() }, OutputFormat::Text).lines().count(),
-            300
-        );
-        let of_group = json_lines(&all(DumpOptions { key_group: Some(7), limit: None }, OutputFormat::Json));
+        assert_eq!(all(DumpOptions { limit: Some(300), ..DumpOptions::default() }, Format::Text).lines().count(), 300);
+        let of_group = json_lines(&all(DumpOptions { key_group: Some(7), limit: None }, Format::Json));
         assert!(!of_group.is_empty() && of_group.iter().all(|line| line["key_group"] == 7));
 
+        let bare = |_: &CheckpointMeta, _: &OperatorMeta| -> EntryDecoder { Box::new(undecoded) };
         let raw = printed(|out| {
             let options = DumpOptions { limit: Some(1), ..DumpOptions::default() };
-            dump(&dir, "avg/window/0", options, &undecoded, OutputFormat::Text, out)
+            dump(&dir, "avg/window/0", options, bare, Format::Text, out)
         });
         assert!(raw.contains("\"key_hex\":\"") && raw.contains("\"value_base64\":\""), "{raw}");
         let options = DumpOptions::default();
-        let error = dump(&dir, "avg", options, &undecoded, OutputFormat::Text, &mut Vec::new()).expect_err("unknown");
+        let error = dump(&dir, "avg", options, bare, Format::Text, &mut Vec::new()).expect_err("unknown");
         assert!(error.to_string().contains("avg/window/0"), "{error}");
     }
 
     #[test]
     fn verify_reports_what_it_went_over() {
         let (_temp, dir) = filled();
-        assert!(printed(|out| verify(&dir, OutputFormat::Text, out)).starts_with("ok: 1200 entries in 128 key groups"));
-        assert_eq!(json_lines(&printed(|out| verify(&dir, OutputFormat::Json, out)))[0]["entries"], 1200);
+        assert!(printed(|out| verify(&dir, Format::Text, out)).starts_with("ok: 1200 entries in 128 key groups"));
+        assert_eq!(json_lines(&printed(|out| verify(&dir, Format::Json, out)))[0]["entries"], 1200);
     }
 
     #[test]

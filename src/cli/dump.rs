@@ -33,7 +33,7 @@ pub fn decoder(meta: &CheckpointMeta, operator: &OperatorMeta) -> EntryDecoder {
     };
     Box::new(move |namespace, key, value| {
         let row = node.operator.preview(namespace, key, value);
-        let shown = row.and_then(|columns| serde_json::from_str::<Value>(&render(&node.fields, &columns, 0)).ok());
+        let shown = row.and_then(|columns| serde_json::from_str::<Value>(&render(&node.labels, &columns, 0)).ok());
         shown.unwrap_or_else(|| undecoded(namespace, key, value))
     })
 }

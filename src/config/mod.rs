@@ -14,7 +14,7 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use crate::format::{EpochColumn, FormatConfig};
-use crate::replay_log::Compression;
+use crate::replay_log::{Compression, LogOptions};
 use crate::settings::{Problem, Problems, Section, Text, nearest, read_document, suggestion};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
@@ -195,7 +195,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
     let mut whole = true;
     for (name, section) in root.named_sections("source") {
         take_name(&section, &name, "source", &mut names);
-        match read_source(&name.value, section) {
+        match read_source(&name.value, section, &log) {
             Some(source) => sources.push(source),
             None => whole = false,
         }
@@ -346,7 +346,9 @@ fn read_log(root: &mut Section<'_>) -> LogPolicy {
     policy
 }
 
-fn read_source(name: &str, mut section: Section<'_>) -> Option<Source> {
+/// A source with a problem is none, so that queries over it do not report its consequences.
+fn read_source(name: &str, mut section: Section<'_>, limits: &LogPolicy) -> Option<Source> {
+    let before = section.problems();
     // Without its type nothing else of the table can be judged.
     let kind = section.required("type", "type = \"tcp\"")?;
     let connector = SourceConfig::read(&kind, &mut section)?;
@@ -360,9 +362,20 @@ fn read_source(name: &str, mut section: Section<'_>) -> Option<Source> {
     {
         section.problem_at("columns", why, None);
     }
+    let longest = LogOptions { segment_bytes: limits.segment_bytes, ..LogOptions::default() }.max_record_bytes();
+    if connector.message_bytes_max() > longest {
+        let message = format!(
+            "messages of up to {} bytes do not fit a log segment of {} bytes",
+            connector.message_bytes_max(),
+            limits.segment_bytes
+        );
+        let help = format!("set `max_length = \"{}KiB\"` here, or a larger `log.segment`", longest >> 10);
+        section.problem_at("max_length", message, Some(help));
+    }
+    let whole = section.problems() == before;
     section.finish();
-    let (format, columns) = (format?, columns?);
-    Some(Source { name: name.to_owned(), connector, format, on_error, columns, time: time? })
+    let source = Source { name: name.to_owned(), connector, format: format?, on_error, columns: columns?, time: time? };
+    whole.then_some(source)
 }
 
 fn read_sink(
@@ -378,6 +391,9 @@ fn read_sink(
         plan::Resolved::Broken => None,
         plan::Resolved::Unknown => {
             let base = from.split('.').next().unwrap_or_default();
+            if names.get(base) == Some(&"source") && !sources.iter().any(|source| source.name == base) {
+                return None;
+            }
             let help = match nearest(base, names.keys().map(String::as_str)) {
                 Some(near) if near != base => format!("did you mean `{near}`?"),
                 _ => {

@@ -5,11 +5,11 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-
 use super::{Query, Sink, Source, SourceTime};
 use crate::expr::{DataType, Field, Schema};
 use crate::format::{EpochColumn, EpochUnit};
 use crate::operator::{ErrorRows, LateRows};
+use crate::replay_log::format::max_frame_bytes;
 use crate::settings::{Section, Text, nearest};
 use crate::source::SourceConfig;
 use crate::sql::plan::{Node, Plan};
@@ -318,6 +318,8 @@ impl super::Config {
 
     /// Bytes that a source hands over at once, at most.
     pub fn run_bytes_max(&self) -> usize {
-        (256 << 10).min(self.queue_bytes())
+        // A run that the log had to split would carry its position on the last part only.
+        let frame = max_frame_bytes(self.log.segment_bytes) / 2;
+        (256 << 10).min(self.queue_bytes()).min(frame)
     }
 }

@@ -229,7 +229,7 @@ impl Driver {
     fn finish_checkpoint(&mut self, finished: Finished) -> Result<(), EngineError> {
         let stats = finished.result?;
         self.snapshot.renew()?;
-        let retired = self.engine.states().filter_map(|(_, _, state)| state.committed()).collect();
+        let retired = self.engine.states().filter_map(|operator| operator.state.committed()).collect();
         self.worker.discard(retired);
         self.engine.sinks_committed()?;
         debug!(id = finished.id, cut = finished.cut.0, ?stats, "checkpoint");

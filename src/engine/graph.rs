@@ -30,12 +30,14 @@ pub struct OperatorNode {
     pub name: Arc<str>,
     /// What must not change for the state to be taken over; empty for operators without keyed state.
     pub fingerprint: String,
+    /// Name and version of the encoding of the state's values; empty without keyed state.
+    pub value_type: &'static str,
     /// Index of the query it belongs to.
     pub query: usize,
     pub inputs: Vec<NodeId>,
     pub operator: Box<dyn Operator>,
-    /// Output columns.
-    pub fields: Vec<Field>,
+    /// Output columns under names for people.
+    pub labels: Vec<Field>,
     pub empty: Vec<ArrayRef>,
 }
 
@@ -121,6 +123,7 @@ impl Builder<'_> {
         let input_fields = children.first().map(|child| child.schema.fields.clone()).unwrap_or_default();
         let named = Named { name: Arc::clone(&name), input: Arc::new(input_fields), render: Arc::clone(self.render) };
         let mut fingerprint = String::new();
+        let mut value_type = "";
         let operator: Box<dyn Operator> = match &plan.node {
             PlanNode::Scan { .. } => return Ok(0),
             PlanNode::Project { exprs, .. } => Box::new(Project::new(named, exprs.clone())),
@@ -129,6 +132,7 @@ impl Builder<'_> {
             PlanNode::Window { window, .. } => Box::new(Window::new(window, &self.context.time_zone)),
             PlanNode::WindowAggregate { window, keys, properties, aggregates, .. } => {
                 fingerprint = plan.fingerprint().unwrap_or_default();
+                value_type = window_aggregate::VALUE_TYPE;
                 let spec = window_aggregate::Spec {
                     window: window.clone(),
                     keys: keys.clone(),
@@ -145,10 +149,11 @@ impl Builder<'_> {
         self.graph.operators.push(OperatorNode {
             name,
             fingerprint,
+            value_type,
             query,
             inputs,
             operator,
-            fields: plan.schema.fields.clone(),
+            labels: plan.labels(),
             empty,
         });
         Ok(self.graph.sources.len() + self.graph.operators.len() - 1)

@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use super::EngineError;
 use super::graph::Stored;
-use super::step::{BATCH_ROWS, Counters, Engine, OpenSink};
+use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
     self, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot, VERIFY_AT_START_BYTES,
 };
@@ -210,8 +210,8 @@ pub fn commit_now(
     store.checkpoints.commit(&meta, &layers)?;
     drop(layers);
     store.snapshot.renew()?;
-    for (_, _, state) in engine.states() {
-        state.committed();
+    for operator in engine.states() {
+        operator.state.committed();
     }
     engine.sinks_committed()?;
     store.snapshot.meta()?.ok_or_else(|| EngineError::Saved {
@@ -242,11 +242,12 @@ pub fn cut(
     let positions = engine.source_positions().into_iter().collect();
     let mut operators = Vec::new();
     let mut layers = Vec::new();
-    for (name, fingerprint, state) in engine.states() {
+    for OperatorState { name, fingerprint, value_type, state } in engine.states() {
         operators.push(OperatorMeta {
             id: state.operator(),
             name: name.to_owned(),
             fingerprint: fingerprint.to_owned(),
+            value_type: value_type.to_owned(),
             ..OperatorMeta::default()
         });
         layers.push((state.operator(), state.freeze()?));
@@ -366,7 +367,7 @@ fn change_config(
         meta = commit_now(&old, &mut engine, &meta, store, Vec::new())?;
     }
     let mut engine = engine_at(config, &meta, store, writer.sources(), BATCH_ROWS)?;
-    let kept: Vec<String> = engine.states().map(|(name, _, _)| name.to_owned()).collect();
+    let kept: Vec<String> = engine.states().map(|operator| operator.name.to_owned()).collect();
     let mut retired = Vec::new();
     for operator in meta.operators.iter().filter(|operator| !kept.contains(&operator.name)) {
         let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
@@ -388,8 +389,9 @@ fn change_config(
 fn refuse_changed_state(config: &Config, meta: &CheckpointMeta, store: &Store) -> Result<(), EngineError> {
     let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
     let mut engine = Engine::new(config, &[], &Ids::of(meta), &reader, Vec::new(), BATCH_ROWS)?;
-    for (name, fingerprint, _) in engine.states() {
-        let changed = meta.operator(name).is_some_and(|old| old.fingerprint != fingerprint);
+    for OperatorState { name, fingerprint, value_type, .. } in engine.states() {
+        let changed =
+            meta.operator(name).is_some_and(|old| old.fingerprint != fingerprint || old.value_type != value_type);
         if changed {
             let query = name.split('/').next().unwrap_or(name);
             let message = format!(

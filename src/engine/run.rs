@@ -65,10 +65,13 @@ pub enum End {
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
 pub fn run(config: Config) -> Result<Summary, EngineError> {
-    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } = match open::open(&config, BATCH_ROWS)? {
-        open::Start::Go(opened) => *opened,
-        open::Start::Finished(counters) => return Ok(Summary { end: End::AlreadyFinished, counters, log: LogStats::default() }),
-    };
+    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } =
+        match open::open(&config, BATCH_ROWS)? {
+            open::Start::Go(opened) => *opened,
+            open::Start::Finished(counters) => {
+                return Ok(Summary { end: End::AlreadyFinished, counters, log: LogStats::default() });
+            }
+        };
     let config = Arc::new(config);
     let queue = Arc::new(Queue::new(config.queue_bytes()));
     let shared = Arc::new(Shared::default());

@@ -68,6 +68,14 @@ pub struct OpenSink {
     pub sink: Box<dyn Sink>,
 }
 
+/// The keyed state of an operator, with what identifies it.
+pub struct OperatorState<'a> {
+    pub name: &'a str,
+    pub fingerprint: &'a str,
+    pub value_type: &'static str,
+    pub state: &'a mut dyn Checkpointed,
+}
+
 /// What a sink contributes to a checkpoint.
 pub struct SinkCut {
     pub name: String,
@@ -323,17 +331,17 @@ impl Engine {
             .collect()
     }
 
-    /// The keyed states, with the names and fingerprints of their operators.
-    pub fn states(&mut self) -> impl Iterator<Item = (&str, &str, &mut dyn Checkpointed)> {
+    /// The keyed states, with what identifies them.
+    pub fn states(&mut self) -> impl Iterator<Item = OperatorState<'_>> {
         self.graph.operators.iter_mut().filter_map(|node| {
             let state = node.operator.state()?;
-            Some((&*node.name, node.fingerprint.as_str(), state))
+            Some(OperatorState { name: &node.name, fingerprint: &node.fingerprint, value_type: node.value_type, state })
         })
     }
 
     /// Estimated memory of all keyed state, in bytes.
     pub fn memory_bytes(&mut self) -> usize {
-        self.states().map(|(_, _, state)| state.memory_bytes()).sum()
+        self.states().map(|operator| operator.state.memory_bytes()).sum()
     }
 
     /// The small resident state (postcard).

@@ -131,6 +131,10 @@ impl CsvDecoder {
 }
 
 impl Decoder for CsvDecoder {
+    fn per_peer(&self) -> bool {
+        self.header
+    }
+
     fn decode(&mut self, payload: &[u8], lengths: &[u32], peer: Option<&str>) -> Decoded {
         let CsvDecoder { rows, header, headers, splitter } = self;
         let peer = peer.map(str::to_owned);

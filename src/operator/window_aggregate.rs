@@ -19,6 +19,9 @@ use crate::expr::{AggregateCall, Batch, EvalContext, RowErrors, eval::eval, eval
 use crate::sql::plan::{WindowProperty, WindowSpec};
 use crate::state::{Checkpointed, Key, KeyedState};
 
+/// Name and version of the encoding of [`Group`]: to be raised when an accumulator's encoding changes.
+pub const VALUE_TYPE: &str = "window_aggregate_group/1";
+
 /// The accumulators of one group, in the order of the aggregates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Group(pub Box<[Accumulator]>);

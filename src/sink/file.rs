@@ -537,6 +537,10 @@ fn finish_closed(names: &Names, closed: &[Part]) -> Result<(), SinkError> {
 }
 
 impl Sink for FileSink {
+    fn needs_time(&self) -> bool {
+        self.roll_every_us.is_some()
+    }
+
     fn write(&mut self, columns: &[ArrayRef], time: LogTime) -> Result<(), SinkError> {
         for row in 0..columns.first().map_or(0, |column| column.len()) {
             self.row.clear();

@@ -78,6 +78,17 @@ impl Plan {
         }
     }
 
+    /// The output columns under names for people: an aggregate by its text.
+    pub fn labels(&self) -> Vec<Field> {
+        let mut fields = self.schema.fields.clone();
+        if let Node::WindowAggregate { input, keys, properties, aggregates, .. } = &self.node {
+            for (field, call) in fields.iter_mut().skip(keys.len() + properties.len()).zip(aggregates) {
+                field.name = Call(call, &input.schema).to_string();
+            }
+        }
+        fields
+    }
+
     fn write(&self, out: &mut String, depth: usize) -> fmt::Result {
         let pad = "  ".repeat(depth);
         let column = |field: &Field| format!("`{}` {}", field.name, field.data_type);

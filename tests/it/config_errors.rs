@@ -14,7 +14,8 @@ fn wrong_configurations_are_explained() {
     let mut wrong = Vec::new();
     for entry in std::fs::read_dir(&dir).expect("cases") {
         let path = entry.expect("an entry").path();
-        let Some(name) = path.file_name().map(|n| n.to_string_lossy().into_owned()).filter(|n| n.ends_with(".toml")) else {
+        let Some(name) = path.file_name().map(|n| n.to_string_lossy().into_owned()).filter(|n| n.ends_with(".toml"))
+        else {
             continue;
         };
         std::fs::copy(&path, place.path(&name)).expect("a copy");

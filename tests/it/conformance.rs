@@ -76,9 +76,8 @@ enum Order {
 }
 
 fn interleaved(inputs: &[(usize, Vec<String>)], order: Order) -> Vec<(usize, String)> {
-    let tagged = |(source, lines): &(usize, Vec<String>)| {
-        lines.iter().map(|line| (*source, line.clone())).collect::<Vec<_>>()
-    };
+    let tagged =
+        |(source, lines): &(usize, Vec<String>)| lines.iter().map(|line| (*source, line.clone())).collect::<Vec<_>>();
     let mut all: Vec<Vec<(usize, String)>> = inputs.iter().map(tagged).collect();
     match order {
         Order::FirstFirst => all.concat(),
@@ -88,7 +87,9 @@ fn interleaved(inputs: &[(usize, Vec<String>)], order: Order) -> Vec<(usize, Str
         }
         Order::Alternating => {
             let longest = all.iter().map(Vec::len).max().unwrap_or(0);
-            (0..longest).flat_map(|i| all.iter().filter_map(|lines| lines.get(i).cloned()).collect::<Vec<_>>()).collect()
+            (0..longest)
+                .flat_map(|i| all.iter().filter_map(|lines| lines.get(i).cloned()).collect::<Vec<_>>())
+                .collect()
         }
     }
 }
@@ -226,11 +227,8 @@ fn check(name: &str) {
         serde_json::from_str(&std::fs::read_to_string(path("schema.json")).expect("a schema")).expect("JSON");
     let expected = rows(&expected, &schema);
     let sources = TABLES.iter().filter(|(table, _, _)| sql.contains(table)).count();
-    let orders: &[Order] = if sources > 1 {
-        &[Order::FirstFirst, Order::SecondFirst, Order::Alternating]
-    } else {
-        &[Order::FirstFirst]
-    };
+    let orders: &[Order] =
+        if sources > 1 { &[Order::FirstFirst, Order::SecondFirst, Order::Alternating] } else { &[Order::FirstFirst] };
     for order in orders {
         let mut bytes: Option<(String, String)> = None;
         for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {

@@ -29,12 +29,13 @@ segment = "256KiB"
 [source.plant]
 type = "file"
 path = "input.ndjson"
+max_length = "16KiB"
 columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE" }}
 time = {{ column = "ts", max_out_of_orderness = "500ms" }}
 
 [query.tens]
 sql = """
-SELECT window_start, window_end, window_time AS wt, device, AVG(temp) AS t, SUM(temp) AS s, COUNT(*) AS n,
+SELECT window_start AS s10, window_time AS wt, device, AVG(temp) AS t, SUM(temp) AS s, COUNT(*) AS n,
        COUNT(DISTINCT temp) AS d
 FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))
 GROUP BY window_start, window_end, window_time, device

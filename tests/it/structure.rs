@@ -22,14 +22,23 @@ const MAY_USE: [(&str, &[&str]); 16] = [
     (
         "engine",
         &[
-            "event", "settings", "disk", "source", "replay_log", "expr", "format", "sql", "state", "operator", "checkpoint",
-            "sink", "config", "control",
+            "event",
+            "settings",
+            "disk",
+            "source",
+            "replay_log",
+            "expr",
+            "format",
+            "sql",
+            "state",
+            "operator",
+            "checkpoint",
+            "sink",
+            "config",
+            "control",
         ],
     ),
-    (
-        "cli",
-        &["event", "settings", "disk", "replay_log", "expr", "state", "checkpoint", "config", "engine"],
-    ),
+    ("cli", &["event", "settings", "disk", "replay_log", "expr", "state", "checkpoint", "config", "engine"]),
 ];
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
@@ -61,10 +70,14 @@ fn imports_go_one_way() {
     for path in found {
         let relative = path.strip_prefix(&src).expect("below src").to_string_lossy().into_owned();
         let module = relative.split(['/', '.']).next().unwrap_or_default().to_owned();
-        if ["main", "lib"].contains(&module.as_str()) || relative.ends_with("tests.rs") || relative.ends_with("testing.rs") {
+        if ["main", "lib"].contains(&module.as_str())
+            || relative.ends_with("tests.rs")
+            || relative.ends_with("testing.rs")
+        {
             continue;
         }
-        let may = allowed.get(module.as_str()).unwrap_or_else(|| panic!("src/{relative}: a module that is not listed here"));
+        let may =
+            allowed.get(module.as_str()).unwrap_or_else(|| panic!("src/{relative}: a module that is not listed here"));
         let code = code(&path);
         // `use crate::{a, b}` would hide names from this test.
         assert!(!code.contains("crate::{"), "src/{relative}: write one `use crate::module` per module");

@@ -105,7 +105,8 @@ impl Place {
     /// Starts `forebay run CONFIG`; its messages go to `stderr.txt`.
     pub fn start(&self, config: &str) -> Running {
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.path("stderr.txt")).unwrap();
-        let child = self.command(&["run", config]).stdout(Stdio::null()).stderr(errors).spawn().expect("forebay starts");
+        let child =
+            self.command(&["run", config]).stdout(Stdio::null()).stderr(errors).spawn().expect("forebay starts");
         Running { child }
     }
 }

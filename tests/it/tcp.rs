@@ -94,8 +94,7 @@ fn storm(seed: u64) -> u64 {
     let mut durable = 0;
     for round in 0..=kills {
         let mut running = place.start("f.toml");
-        let mut socket: TcpStream =
-            until(PATIENCE, "the port opens", || TcpStream::connect(("127.0.0.1", port)).ok());
+        let mut socket: TcpStream = until(PATIENCE, "the port opens", || TcpStream::connect(("127.0.0.1", port)).ok());
         let end = Instant::now() + Duration::from_millis(20 + random.below(150));
         while Instant::now() < end {
             let mut batch = String::new();
@@ -108,6 +107,7 @@ fn storm(seed: u64) -> u64 {
             if socket.write_all(batch.as_bytes()).is_err() {
                 break;
             }
+            std::thread::sleep(Duration::from_millis(1));
         }
         if round == kills {
             // All that was sent on this connection is read before the end.
@@ -129,8 +129,10 @@ fn storm(seed: u64) -> u64 {
     assert!(log.len() > 100, "seed {seed}: {} records", log.len());
     assert!(log.iter().any(|(lsn, _)| *lsn == durable), "seed {seed}: LSN {durable} was durable and is lost");
     // The projection: each logged record once, in order.
-    let rows: Vec<(u64, u64)> =
-        lines(&place, "out/rows.ndjson").iter().map(|row| (row["lsn"].as_u64().unwrap(), row["seq"].as_u64().unwrap())).collect();
+    let rows: Vec<(u64, u64)> = lines(&place, "out/rows.ndjson")
+        .iter()
+        .map(|row| (row["lsn"].as_u64().unwrap(), row["seq"].as_u64().unwrap()))
+        .collect();
     let expected: Vec<(u64, u64)> = log.iter().map(|(lsn, row)| (*lsn, row["seq"].as_u64().unwrap())).collect();
     assert!(rows == expected, "seed {seed}: {} rows for {} records", rows.len(), expected.len());
 

@@ -13,9 +13,9 @@ use super::{Planner, Result};
 use crate::expr::aggregate::{self, AggregateCall, AggregateKind};
 use crate::expr::build::{self, BinaryOp, Expr, Test, TimeUnit, TrimSide, TypeError, Value};
 use crate::expr::{DataType, Schema};
+use crate::sql::SqlError;
 use crate::sql::parse::single;
 use crate::sql::types::parse_type;
-use crate::sql::SqlError;
 
 /// Deepest nesting of an expression. Chains of AND and OR do not nest.
 pub(super) const DEPTH_MAX: usize = 100;

@@ -276,8 +276,9 @@ impl Planner<'_> {
         if let Some(join) = join {
             let place = self.text.range(join.span());
             if matches!(join, TableFactor::Table { name, .. } if name.to_string().eq_ignore_ascii_case("UNNEST")) {
-                return Err(SqlError::new(place, "UNNEST is not supported yet")
-                    .help("take single elements with a[1], a[2], …"));
+                return Err(
+                    SqlError::new(place, "UNNEST is not supported yet").help("take single elements with a[1], a[2], …")
+                );
             }
             return Err(SqlError::new(place, "joins are not supported yet")
                 .help("read one relation; UNION ALL brings several streams together"));
