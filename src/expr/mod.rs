@@ -8,6 +8,9 @@
 //! would fail the job) does not fail its batch: the value is NULL and the row is noted in [`RowErrors`]; the operator
 //! sends it to the query's error output. CASE, AND, OR and COALESCE evaluate a branch only for the rows that need it,
 //! so that `CASE WHEN x <> 0 THEN 1 / x END` cannot fail.
+//!
+//! Texts become values and back in `text`, `literal` (SQL text) and `pattern_format` (Java's date patterns); `decimal`
+//! and `calendar` hold the arithmetic; [`row`] makes keys of columns; [`functions`] is the registry of functions.
 
 pub mod aggregate;
 pub mod build;
@@ -23,6 +26,11 @@ mod show;
 mod text;
 pub mod types;
 mod vector;
+
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod properties;
 
 pub use aggregate::AggregateCall;
 pub use eval::{Batch, EvalContext, RowErrors};
