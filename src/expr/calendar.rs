@@ -259,7 +259,8 @@ mod tests {
     #[test]
     fn summer_time_is_that_of_java() {
         let zone = TimeZone::get("Europe/Berlin").unwrap();
-        let wall = |hour: i64, minute: i64| days_of(2026, 3, 29) * US_PER_DAY + (hour * 60 + minute) * 60 * US_PER_SECOND;
+        let wall =
+            |hour: i64, minute: i64| days_of(2026, 3, 29) * US_PER_DAY + (hour * 60 + minute) * 60 * US_PER_SECOND;
         // 02:30 does not exist: 03:30 summer time.
         assert_eq!(to_instant(&zone, wall(2, 30)), wall(1, 30));
         assert_eq!(to_wall(&zone, wall(1, 30)), wall(3, 30));
