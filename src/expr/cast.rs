@@ -21,7 +21,7 @@ use jiff::tz::TimeZone;
 use super::calendar::{self, MS_PER_DAY, US_PER_DAY, US_PER_MS};
 use super::eval::RowErrors;
 use super::types::{DataType, arrow_fields};
-use super::vector::{Operand, Scope, make_booleans, make_bytes, make_numbers, make_strings};
+use super::vector::{Operand, Scope, make_booleans, make_bytes, make_numbers, make_strings, numbers_array};
 use super::{decimal, text};
 
 /// Whether `CAST(from AS to)` exists.
@@ -77,6 +77,10 @@ fn cast(arg: &Operand, from: &DataType, to: &DataType, scope: &mut Scope<'_>) ->
     let arrow_type = to.arrow();
     match (from, to) {
         (T::Null, _) => new_null_array(&arrow_type, scope.rows),
+        // The same microseconds: more digits change nothing.
+        (T::Timestamp(p), T::Timestamp(q)) | (T::TimestampLtz(p), T::TimestampLtz(q)) if p <= q => {
+            arg.clone().into_rows(scope.rows)
+        }
         (_, T::String) => {
             let zone = &scope.context.time_zone;
             let zone = zone.clone();
@@ -111,11 +115,25 @@ fn cast(arg: &Operand, from: &DataType, to: &DataType, scope: &mut Scope<'_>) ->
         (T::Timestamp(_) | T::TimestampLtz(_), _) => from_timestamp(arg, from, to, scope),
         (T::Array(from_item), T::Array(to_item)) => cast_array(arg, from_item, to_item, scope),
         (T::Row(_), T::Row(_)) => cast_row(arg, from, to, scope),
+        (T::Int, T::BigInt) => widen::<Int32Type, Int64Type>(arg, to, i64::from),
+        (T::Int, T::Double) => widen::<Int32Type, Float64Type>(arg, to, f64::from),
+        (T::BigInt, T::Double) => widen::<Int64Type, Float64Type>(arg, to, |i| i as f64),
+        (T::Float, T::Double) => widen::<Float32Type, Float64Type>(arg, to, f64::from),
         _ => {
             let number = numbers_of(arg, from);
             to_number(to, scope, |row| Ok(number(row)))
         }
     }
+}
+
+/// The casts between numbers that every query has, without a look at each value's type.
+fn widen<T: ArrowPrimitiveType, U: ArrowPrimitiveType>(
+    arg: &Operand,
+    to: &DataType,
+    f: impl Fn(T::Native) -> U::Native,
+) -> ArrayRef {
+    let numbers = arg.numbers::<T>();
+    numbers_array::<U>(numbers.values.iter().map(|value| f(*value)).collect(), numbers.nulls.cloned(), &to.arrow())
 }
 
 /// A number on its way from one type to another.

@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn large_operands_need_no_luck() {
         let max = pow10(38).map_or(0, |p| p - 1);
-        assert_eq!(multiply(max, 38, max, 38, (38, 37)), Some(9_999_999_999_999_999_999_999_999_999_999_999_999));
+        assert_eq!(multiply(max, 38, max, 38, (38, 37)), pow10(37));
         assert_eq!(add(max, 0, max, 0, (38, 0), false), None);
         assert_eq!(divide(max, 0, 1, 38, (38, 6)), None);
         assert_eq!(divide(1, 0, 3, 0, (38, 38)), Some(33_333_333_333_333_333_333_333_333_333_333_333_333));

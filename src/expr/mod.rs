@@ -24,6 +24,11 @@ mod text;
 pub mod types;
 mod vector;
 
+#[cfg(test)]
+mod conformance;
+#[cfg(test)]
+mod properties;
+
 pub use aggregate::AggregateCall;
 pub use eval::{Batch, EvalContext, RowErrors};
 pub use types::{DataType, Field, Schema};

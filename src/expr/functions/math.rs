@@ -175,7 +175,7 @@ fn round(name: &'static str, args: Vec<Expr>, half: bool) -> Resolved {
         return Err(Refusal::Arguments);
     }
     let to = match (&from, literal_integer(&places)) {
-        (DataType::Decimal(precision, scale), Some(places)) if half => {
+        (DataType::Decimal(precision, scale), Some(places)) => {
             let places = i32::try_from(places).unwrap_or(0);
             let (precision, scale) = decimal::round_shape((*precision, *scale), places);
             DataType::Decimal(precision, scale)

@@ -1,4 +1,5 @@
-//! Functions of strings. Positions count characters (Unicode code points) from 1.
+//! Functions of strings. Positions and lengths count characters (Unicode code points), positions from 1. Where Flink
+//! goes through a Java string (LPAD, RPAD, OVERLAY) it counts a character beyond the basic plane as two.
 
 use arrow_array::ArrayRef;
 use arrow_array::new_null_array;

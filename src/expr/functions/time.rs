@@ -30,7 +30,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "HOUR", parameters: "TIME or TIMESTAMP", resolve: |args| field(TimeUnit::Hour, args) },
     Function { name: "MINUTE", parameters: "TIME or TIMESTAMP", resolve: |args| field(TimeUnit::Minute, args) },
     Function { name: "SECOND", parameters: "TIME or TIMESTAMP", resolve: |args| field(TimeUnit::Second, args) },
-    Function { name: "DATE_FORMAT", parameters: "TIMESTAMP or STRING, STRING", resolve: date_format },
+    Function { name: "DATE_FORMAT", parameters: "TIMESTAMP, DATE or STRING, STRING", resolve: date_format },
     Function { name: "TO_TIMESTAMP", parameters: "STRING [, STRING]", resolve: to_timestamp },
     Function {
         name: "TO_TIMESTAMP_LTZ",
@@ -256,6 +256,11 @@ impl FormatArg {
     }
 }
 
+/// Shows a call without the format that was left out.
+fn with_optional_format(expr: Expr, name: &str, explicit: bool) -> Expr {
+    if explicit { expr } else { with_form(expr, format!("{name}({{}})")) }
+}
+
 /// The optional format argument.
 fn format_or(arg: Option<Expr>, default: &str, style: Style) -> Result<(Expr, FormatArg), Refusal> {
     let expr = match arg {
@@ -280,6 +285,9 @@ fn formatting_call(
 fn date_format(args: Vec<Expr>) -> Resolved {
     let [value, pattern] = exactly(args)?;
     let data_type = value.data_type.clone();
+    if data_type == DataType::Date {
+        return date_format(vec![build::cast(value, &DataType::Timestamp(0), false)?, pattern]);
+    }
     let from_string = matches!(data_type, DataType::String | DataType::Null);
     let value = if from_string { string(value)? } else { value };
     if !from_string && !data_type.is_timestamp() {
@@ -344,7 +352,7 @@ fn read_text(
         None => TimeZone::UTC,
     };
     let arrow_type = data_type.arrow();
-    Ok(formatting_call(name, list, data_type, fallible, move |args, scope| {
+    let made = formatting_call(name, list, data_type, fallible, move |args, scope| {
         let (Some(values), Some(patterns)) = (args.first(), args.get(1)) else {
             return new_null_array(&arrow_type, scope.rows);
         };
@@ -360,7 +368,8 @@ fn read_text(
             };
             Ok(us.and_then(|us| finish(&zone, us)))
         })
-    }))
+    });
+    Ok(with_optional_format(made, name, explicit))
 }
 
 /// Seconds (precision 0) or milliseconds (3, the default) since 1970, or a text in UTC or another zone; NULL outside
@@ -400,7 +409,7 @@ fn to_timestamp_ltz(args: Vec<Expr>) -> Resolved {
     let made = call("TO_TIMESTAMP_LTZ", vec![value], data_type, move |args, scope| {
         let Some(arg) = args.first() else { return new_null_array(&arrow_type, scope.rows) };
         let scale = if seconds { 1000 } else { 1 };
-        let in_range = |ms: i64| MS_RANGE.contains(&ms).then_some(ms * US_PER_MS);
+        let in_range = |ms: i64| MS_RANGE.contains(&ms).then(|| ms * US_PER_MS);
         match &from {
             DataType::Double => {
                 let values = arg.numbers::<Float64Type>();
@@ -438,7 +447,7 @@ fn to_date(args: Vec<Expr>) -> Resolved {
     let explicit = pattern.is_some();
     let (pattern, format) = format_or(pattern, "yyyy-MM-dd", Style::Lenient)?;
     let fallible = format.fallible();
-    Ok(formatting_call("TO_DATE", vec![value, pattern], DataType::Date, fallible, move |args, scope| {
+    let made = formatting_call("TO_DATE", vec![value, pattern], DataType::Date, fallible, move |args, scope| {
         let arrow_type = DataType::Date.arrow();
         let [values, patterns] = args else { return new_null_array(&arrow_type, scope.rows) };
         let (values, patterns) = (values.strings(), Some(patterns.strings()));
@@ -453,7 +462,8 @@ fn to_date(args: Vec<Expr>) -> Resolved {
             };
             Ok(days.and_then(|days| i32::try_from(days).ok()))
         })
-    }))
+    });
+    Ok(with_optional_format(made, "TO_DATE", explicit))
 }
 
 fn from_unix_time(args: Vec<Expr>) -> Resolved {
@@ -463,22 +473,25 @@ fn from_unix_time(args: Vec<Expr>) -> Resolved {
     if args.next().is_some() {
         return Err(Refusal::Arguments);
     }
+    let explicit = pattern.is_some();
     let (pattern, format) = format_or(pattern, SECONDS_FORMAT, Style::Lenient)?;
     let fallible = format.fallible();
-    Ok(formatting_call("FROM_UNIXTIME", vec![value, pattern], DataType::String, fallible, move |args, scope| {
-        let [values, patterns] = args else { return new_null_array(&DataType::String.arrow(), scope.rows) };
-        let (values, patterns) = (values.numbers::<Int64Type>(), Some(patterns.strings()));
-        let zone = scope.context.time_zone.clone();
-        let mut last = None;
-        make_strings(scope, |row, out| {
-            let Some(us) = values.get(row).and_then(|seconds| seconds.checked_mul(US_PER_SECOND)) else {
-                return Ok(false);
-            };
-            let Some(format) = format.get(patterns, row, &mut last)? else { return Ok(false) };
-            format.format(calendar::to_wall(&zone, us), out);
-            Ok(true)
-        })
-    }))
+    let made =
+        formatting_call("FROM_UNIXTIME", vec![value, pattern], DataType::String, fallible, move |args, scope| {
+            let [values, patterns] = args else { return new_null_array(&DataType::String.arrow(), scope.rows) };
+            let (values, patterns) = (values.numbers::<Int64Type>(), Some(patterns.strings()));
+            let zone = scope.context.time_zone.clone();
+            let mut last = None;
+            make_strings(scope, |row, out| {
+                let Some(us) = values.get(row).and_then(|seconds| seconds.checked_mul(US_PER_SECOND)) else {
+                    return Ok(false);
+                };
+                let Some(format) = format.get(patterns, row, &mut last)? else { return Ok(false) };
+                format.format(calendar::to_wall(&zone, us), out);
+                Ok(true)
+            })
+        });
+    Ok(with_optional_format(made, "FROM_UNIXTIME", explicit))
 }
 
 /// Seconds since 1970 of a text in the pipeline's time zone. What cannot be read is the smallest BIGINT, as in Flink.
@@ -489,21 +502,24 @@ fn unix_timestamp(args: Vec<Expr>) -> Resolved {
     if args.next().is_some() {
         return Err(Refusal::Arguments);
     }
+    let explicit = pattern.is_some();
     let (pattern, format) = format_or(pattern, SECONDS_FORMAT, Style::Lenient)?;
     let fallible = format.fallible();
-    Ok(formatting_call("UNIX_TIMESTAMP", vec![value, pattern], DataType::BigInt, fallible, move |args, scope| {
-        let arrow_type = DataType::BigInt.arrow();
-        let [values, patterns] = args else { return new_null_array(&arrow_type, scope.rows) };
-        let (values, patterns) = (values.strings(), Some(patterns.strings()));
-        let zone = scope.context.time_zone.clone();
-        let mut last = None;
-        make_numbers::<Int64Type>(scope, &arrow_type, |row| {
-            let Some(value) = values.get(row) else { return Ok(None) };
-            let Some(format) = format.get(patterns, row, &mut last)? else { return Ok(None) };
-            let seconds = |us| calendar::to_instant(&zone, us).div_euclid(US_PER_MS) / 1000;
-            Ok(Some(format.read(value).map_or(i64::MIN, seconds)))
-        })
-    }))
+    let made =
+        formatting_call("UNIX_TIMESTAMP", vec![value, pattern], DataType::BigInt, fallible, move |args, scope| {
+            let arrow_type = DataType::BigInt.arrow();
+            let [values, patterns] = args else { return new_null_array(&arrow_type, scope.rows) };
+            let (values, patterns) = (values.strings(), Some(patterns.strings()));
+            let zone = scope.context.time_zone.clone();
+            let mut last = None;
+            make_numbers::<Int64Type>(scope, &arrow_type, |row| {
+                let Some(value) = values.get(row) else { return Ok(None) };
+                let Some(format) = format.get(patterns, row, &mut last)? else { return Ok(None) };
+                let seconds = |us| calendar::to_instant(&zone, us).div_euclid(US_PER_MS) / 1000;
+                Ok(Some(format.read(value).map_or(i64::MIN, seconds)))
+            })
+        });
+    Ok(with_optional_format(made, "UNIX_TIMESTAMP", explicit))
 }
 
 /// A zone that is a literal, or one that each row brings along.
