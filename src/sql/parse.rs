@@ -12,7 +12,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 use super::SqlError;
 use super::dialect::{FOREIGN_CLAUSES, FlinkDialect};
 use super::reserved::is_reserved;
-use super::text::{NESTING_MAX, Text, lower_first};
+use super::text::{NESTING_MAX, Text, is_word, lower_first};
 use super::types::reserved;
 
 /// Nesting that `sqlparser` follows; above [`NESTING_MAX`], since words nest too (`CASE CASE …`).
@@ -58,7 +58,7 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
         let message = format!("the query has more than {SET_OPERATORS_MAX} set operators");
         return Err(SqlError::new(placed.range.clone(), message));
     }
-    check_not_null(text)?;
+    check_forgotten(text)?;
     let word = text.slice(first.range.clone()).to_ascii_uppercase();
     let refuse = |help: &str| Err(SqlError::new(first.range.clone(), format!("{word} is no query")).help(help));
     match word.as_str() {
@@ -73,8 +73,12 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
     }
 }
 
-/// `x NOT NULL` is no Flink SQL, but `sqlparser` reads it as `x IS NOT NULL`.
-fn check_not_null(text: &Text<'_>) -> Result<(), SqlError> {
+/// Refuses what `sqlparser` reads and forgets: `GLOBAL` without a join, and the IS that is missing in `x NOT NULL`.
+fn check_forgotten(text: &Text<'_>) -> Result<(), SqlError> {
+    if let Some(global) = text.tokens.iter().find(|placed| is_word(&placed.token, "GLOBAL")) {
+        let message = "GLOBAL is not part of Flink SQL";
+        return Err(SqlError::new(global.range.clone(), message).help("as a name, write it in back-ticks: `GLOBAL`"));
+    }
     for (index, window) in text.tokens.windows(3).enumerate() {
         let [before, not, null] = window else { continue };
         let operand = match &before.token {

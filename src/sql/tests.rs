@@ -256,6 +256,22 @@ fn explain_shows_the_tree_and_what_bounds_it() {
     assert_eq!(planned("SELECT device FROM plant").fingerprint(), None);
 }
 
+/// Wherever a reserved word is put into a query, the query is refused or means something else.
+#[test]
+fn no_reserved_word_is_ignored() {
+    let text = "SELECT p.window_start, device AS d, COUNT(*) FILTER (WHERE ok) AS n FROM TABLE(TUMBLE(TABLE plant, \
+                DESCRIPTOR(ts), INTERVAL '1' MINUTE)) AS p WHERE temp > 1 GROUP BY window_start, window_end, device";
+    let whole = planned(text).explain();
+    let tokens = Text::new(text).expect("tokens").tokens;
+    for (cut, word) in tokens.iter().flat_map(|token| reserved::WORDS.iter().map(|word| (token.range.start, *word))) {
+        let changed = format!("{} {word} {}", &text[..cut], &text[cut..]);
+        if let Ok(plan) = plan_query(&changed, &catalog()) {
+            // SELECT ALL and `COUNT(ALL x)` are the default, and AS is optional.
+            assert!(plan.explain() != whole || ["ALL", "AS"].contains(&word), "{changed}");
+        }
+    }
+}
+
 /// Text, message, where it points, part of the help.
 const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT device FROM plant LIMIT 5", "LIMIT is not supported", "LIMIT", "WHERE"),
@@ -273,6 +289,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT ? FROM plant", "placeholders", "?", ""),
     ("SELECT device FROM plant WHERE temp NOT NULL", "`NOT NULL` behind a value", "NOT NULL", "IS NOT NULL"),
     ("SELECT device FROM plant WHERE (temp) NOT NULL", "`NOT NULL` behind a value", "NOT NULL", "IS NOT NULL"),
+    ("SELECT device FROM plant GLOBAL", "GLOBAL is not part", "GLOBAL", "`GLOBAL`"),
     ("SELECT top FROM plant", "TOP is not part", "top", "`top`"),
     ("SELECT N'a' FROM plant", "this kind of string", "N'a'", "'text'"),
     ("SELECT device FROM plant TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE", "TABLESAMPLE", ""),
@@ -766,7 +783,7 @@ fn check_total(text: &str) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn token_soup_never_panics(words in proptest::collection::vec(select(WORDS), 0..40)) {
