@@ -138,9 +138,12 @@ impl Query {
 /// # Errors
 /// What is wrong, at least one.
 pub fn plan_query(text: &str, catalog: &Catalog) -> Result<Plan, Vec<SqlError>> {
-    let text = Text::new(text).map_err(|error| vec![error])?;
-    let query = parse::parse(&text).map_err(|error| vec![error])?;
-    planner::plan(&text, &query, catalog)
+    on_deep_stack(|| {
+        let text = Text::new(text).map_err(|error| vec![error])?;
+        let query = parse::parse(&text).map_err(|error| vec![error])?;
+        planner::plan(&text, &query, catalog)
+    })
+    .unwrap_or_else(|error| Err(vec![error]))
 }
 
 /// The names of the relations that a query reads, without its CTEs: what must be planned before it.
@@ -148,6 +151,23 @@ pub fn plan_query(text: &str, catalog: &Catalog) -> Result<Plan, Vec<SqlError>> 
 /// # Errors
 /// The text cannot be parsed.
 pub fn dependencies(text: &str) -> Result<Vec<String>, SqlError> {
-    let text = Text::new(text)?;
-    Ok(parse::relations(&*parse::parse(&text)?))
+    on_deep_stack(|| {
+        let text = Text::new(text)?;
+        let query = parse::parse(&text)?;
+        Ok(parse::relations(&query))
+    })?
+}
+
+/// Runs `work` on a stack of its own. Syntax trees are as deep as their chains of operators are long, and `sqlparser`
+/// walks and drops them recursively; the bounds on the text keep that within this stack, whoever calls.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, SqlError> {
+    const STACK_BYTES: usize = 16 << 20;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("sql".to_owned()).stack_size(STACK_BYTES);
+        match thread.spawn_scoped(scope, work).map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(error) => Err(SqlError::new(0..0, format!("no thread to plan the query in: {error}"))),
+        }
+    })
 }

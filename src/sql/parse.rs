@@ -12,7 +12,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 use super::SqlError;
 use super::dialect::{FOREIGN_CLAUSES, FlinkDialect};
 use super::reserved::is_reserved;
-use super::text::{NESTING_MAX, Text, lower_first};
+use super::text::{NESTING_MAX, Text, is_word, lower_first};
 use super::types::reserved;
 
 /// Nesting that `sqlparser` follows; above [`NESTING_MAX`], since words nest too (`CASE CASE …`).
@@ -41,9 +41,7 @@ pub(super) fn parse(text: &Text<'_>) -> Result<Box<Query>, SqlError> {
         }
         let Some(close) = text.closing(open).and_then(|close| text.tokens.get(close)) else { continue };
         let inner = text.raw.get(placed.raw + 1..close.raw).unwrap_or_default().to_vec();
-        if let Err(error) = run(text, inner, close.range.clone()) {
-            return Err(error);
-        }
+        run(text, inner, close.range.clone())?;
     }
     Err(error)
 }
@@ -60,6 +58,7 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
         let message = format!("the query has more than {SET_OPERATORS_MAX} set operators");
         return Err(SqlError::new(placed.range.clone(), message));
     }
+    check_forgotten(text)?;
     let word = text.slice(first.range.clone()).to_ascii_uppercase();
     let refuse = |help: &str| Err(SqlError::new(first.range.clone(), format!("{word} is no query")).help(help));
     match word.as_str() {
@@ -73,6 +72,35 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
         _ => refuse("write SELECT … FROM …"),
     }
 }
+
+/// Refuses what `sqlparser` reads and forgets: `GLOBAL` without a join, and the IS that is missing in `x NOT NULL`.
+fn check_forgotten(text: &Text<'_>) -> Result<(), SqlError> {
+    if let Some(global) = text.tokens.iter().find(|placed| is_word(&placed.token, "GLOBAL")) {
+        let message = "GLOBAL is not part of Flink SQL";
+        return Err(SqlError::new(global.range.clone(), message).help("as a name, write it in back-ticks: `GLOBAL`"));
+    }
+    for (index, window) in text.tokens.windows(3).enumerate() {
+        let [before, not, null] = window else { continue };
+        let operand = match &before.token {
+            Token::Word(word) => {
+                word.quote_style.is_some() || !NO_OPERAND.contains(&word.value.to_ascii_uppercase().as_str())
+            }
+            Token::RParen | Token::RBracket | Token::Number(..) | Token::SingleQuotedString(_) => true,
+            _ => false,
+        };
+        if operand && text.is_word(index + 1, "NOT") && text.is_word(index + 2, "NULL") {
+            return Err(SqlError::new(not.range.start..null.range.end, "`NOT NULL` behind a value is not Flink SQL")
+                .help("write x IS NOT NULL; types in CAST take no NOT NULL"));
+        }
+    }
+    Ok(())
+}
+
+/// Words before which a value ends, so that `NOT NULL` behind them is the negation of NULL.
+const NO_OPERAND: [&str; 17] = [
+    "IS", "SELECT", "ALL", "DISTINCT", "WHERE", "AND", "OR", "NOT", "ON", "WHEN", "THEN", "ELSE", "CASE", "HAVING",
+    "BY", "BETWEEN", "FROM",
+];
 
 /// Parses tokens as one query; `end` is the place behind them.
 fn run(text: &Text<'_>, tokens: Vec<TokenWithSpan>, end: Range<usize>) -> Result<Box<Query>, SqlError> {

@@ -12,7 +12,7 @@ pub(super) fn is_reserved(word: &str) -> bool {
 
 /// Sorted.
 #[rustfmt::skip]
-const WORDS: &[&str] = &[
+pub(super) const WORDS: &[&str] = &[
     "ABS", "ALL", "ALLOCATE", "ALLOW", "ALTER", "AND", "ANY", "ARE", "ARRAY", "ARRAY_CONCAT_AGG",
     "ARRAY_MAX_CARDINALITY", "AS", "ASENSITIVE", "ASYMMETRIC", "AT", "ATOMIC", "AUTHORIZATION", "AVG", "BEGIN",
     "BEGIN_FRAME", "BEGIN_PARTITION", "BETWEEN", "BIGINT", "BINARY", "BIT", "BLOB", "BOOLEAN", "BOTH", "BUCKETS",

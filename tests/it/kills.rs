@@ -175,12 +175,22 @@ fn killed_run(seed: u64, events: u64) -> u64 {
     for name in ["tens.ndjson", "minutes.csv", "both.ndjson"] {
         let of = |files: &[(String, String)]| files.iter().find(|(n, _)| n == name).map(|(_, text)| text.clone());
         assert!(of(&expected).is_some_and(|text| !text.is_empty()), "{name} has rows");
-        assert_eq!(of(&expected) == of(&found), true, "seed {seed}, {kills} kills: {name} differs");
+        let (expected, found) = (of(&expected).unwrap_or_default(), of(&found).unwrap_or_default());
+        assert!(expected == found, "seed {seed}, {kills} kills: {name}: {}", difference(&expected, &found));
     }
     let (expected, found) = (without_stamps(expected), without_stamps(found));
     for (expected, found) in expected.iter().zip(&found) {
-        assert!(expected == found, "seed {seed}, {kills} kills: {} differs", expected.0);
+        let what = || format!("{}: {}", expected.0, difference(&expected.1, &found.1));
+        assert!(expected == found, "seed {seed}, {kills} kills: {}", what());
     }
     assert_eq!(expected.len(), found.len(), "seed {seed}");
     kills
+}
+
+/// Where two texts begin to differ.
+fn difference(expected: &str, found: &str) -> String {
+    let line = expected.lines().zip(found.lines()).position(|(a, b)| a != b);
+    let line = line.unwrap_or_else(|| expected.lines().count().min(found.lines().count()));
+    let show = |text: &str| text.lines().skip(line.saturating_sub(1)).take(3).collect::<Vec<_>>().join("\n  ");
+    format!("from line {}:\nexpected\n  {}\nfound\n  {}", line + 1, show(expected), show(found))
 }

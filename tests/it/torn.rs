@@ -47,9 +47,9 @@ path = "out/rows.ndjson"
     let mut running = place.start("f.toml");
     let lines: Vec<&str> = input.lines().collect();
     for piece in lines.chunks(100) {
+        let before = place.text("out/rows.ndjson").lines().count();
         let mut file = std::fs::OpenOptions::new().append(true).open(place.path("input.ndjson")).expect("opens");
         file.write_all((piece.join("\n") + "\n").as_bytes()).expect("writes");
-        let before = place.text("out/rows.ndjson").lines().count();
         until(PATIENCE, "rows come out", || (place.text("out/rows.ndjson").lines().count() > before).then_some(()));
     }
     until(PATIENCE, "all rows come out", || (place.text("out/rows.ndjson").lines().count() == rows).then_some(()));

@@ -64,16 +64,17 @@ impl<'s> Scope<'s> {
 impl Planner<'_> {
     /// The place of an expression in the text.
     pub(super) fn place(&self, expr: &Ast) -> Range<usize> {
+        if let Ast::BinaryOp { left, op: _, right } = expr {
+            // Chains of operators are long: walk down their left side instead of recursing.
+            let mut first = left.as_ref();
+            while let Ast::BinaryOp { left, .. } = first {
+                first = left.as_ref();
+            }
+            let (start, end) = (self.place(first).start, self.place(right).end);
+            return start..end.max(start);
+        }
         let own = self.text.range(expr.span());
         match expr {
-            Ast::BinaryOp { left, op: _, right } => {
-                let mut first = left.as_ref();
-                while let Ast::BinaryOp { left, .. } = first {
-                    first = left.as_ref();
-                }
-                let (start, end) = (self.place(first).start, self.place(right).end);
-                start..end.max(start)
-            }
             Ast::Function(function) => {
                 let open = self.text.index_at(self.text.range(function.name.span()).end);
                 let close = match function.args {

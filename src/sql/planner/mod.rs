@@ -275,7 +275,10 @@ impl Planner<'_> {
         let join = joins.first().map(|join| &join.relation).or(more.first().map(|next| &next.relation));
         if let Some(join) = join {
             let place = self.text.range(join.span());
-            if matches!(join, TableFactor::Table { name, .. } if name.to_string().eq_ignore_ascii_case("UNNEST")) {
+            if let TableFactor::Table { name, .. } = join
+                && single(name).is_some_and(|name| name.value.eq_ignore_ascii_case("UNNEST"))
+            {
+                let place = self.text.range(name.span());
                 return Err(
                     SqlError::new(place, "UNNEST is not supported yet").help("take single elements with a[1], a[2], …")
                 );

@@ -17,6 +17,9 @@ use crate::sql::parse::single;
 use crate::sql::plan::{Node, Plan, WindowProperty, WindowSpec};
 use crate::sql::{SqlError, nearest_help};
 
+/// Expressions, and the name of each with its place in the text.
+type Named = (Vec<Expr>, Vec<(String, Range<usize>)>);
+
 /// What is being grouped, while the expressions above it are planned: they see the keys, then the window's
 /// properties, then the aggregates.
 pub(super) struct Grouping {
@@ -209,11 +212,7 @@ impl Planner<'_> {
     }
 
     /// The SELECT list; what is wrong with one item does not hide what is wrong with the next.
-    fn list(
-        &mut self,
-        projection: &[SelectItem],
-        scope: &mut Scope<'_>,
-    ) -> Result<(Vec<Expr>, Vec<(String, Range<usize>)>)> {
+    fn list(&mut self, projection: &[SelectItem], scope: &mut Scope<'_>) -> Result<Named> {
         let (mut exprs, mut names) = (Vec::new(), Vec::new());
         let mut failure = None;
         for item in projection {
@@ -333,8 +332,13 @@ impl Planner<'_> {
         let Relation { plan, alias } = relation;
         let schema = plan.schema.clone();
         let help = windowed(&plan);
-        let (planned, places) = self.keys(keys, &schema, alias.as_deref(), projection, &help)?;
+        let aggregated = is_aggregated(&plan);
+        let (planned, places) = self.keys(keys, &schema, alias.as_deref(), projection, (place.start, &help))?;
         let Some(unwindowed) = self.unwindow(plan, &place)? else {
+            if aggregated {
+                return Err(SqlError::new(place, "GROUP BY over the result of a window is not supported without a window of its own")
+                    .help("group by window_time too in the inner query, select it, and put TUMBLE over it: DESCRIPTOR(window_time)"));
+            }
             return Err(SqlError::new(place, "GROUP BY without a window is not supported: its groups would never end")
                 .help(help));
         };
@@ -417,7 +421,7 @@ impl Planner<'_> {
         schema: &Schema,
         alias: Option<&str>,
         projection: &[SelectItem],
-        help: &str,
+        (group_by, help): (usize, &str),
     ) -> Result<(Vec<Expr>, Vec<Range<usize>>)> {
         let mut flat = Vec::new();
         for key in keys {
@@ -432,14 +436,14 @@ impl Planner<'_> {
             let place = self.place(key);
             match key {
                 Ast::GroupingSets(_) | Ast::Rollup(_) | Ast::Cube(_) => {
-                    let from = self.text.grown(place, 2, 0).start;
                     let word = match key {
                         Ast::GroupingSets(_) => "GROUPING SETS",
                         Ast::Rollup(_) => "ROLLUP",
                         _ => "CUBE",
                     };
+                    // The tree keeps only the places of the columns inside.
                     let words: Vec<&str> = word.split(' ').collect();
-                    let place = self.text.clause(from, &words);
+                    let place = self.text.clause(group_by, &words);
                     return Err(SqlError::new(place, format!("{word} is not supported yet"))
                         .help("write one query for each grouping and bring them together with UNION ALL"));
                 }
@@ -504,6 +508,16 @@ fn windowed(plan: &Plan) -> String {
     format!(
         "write FROM TABLE(TUMBLE({table}, DESCRIPTOR({time}), INTERVAL '10' SECOND)) GROUP BY window_start, window_end"
     )
+}
+
+/// Whether the rows are results of a window.
+fn is_aggregated(plan: &Plan) -> bool {
+    match &plan.node {
+        Node::WindowAggregate { .. } => true,
+        Node::Project { input, .. } | Node::Filter { input, .. } => is_aggregated(input),
+        Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
+        Node::Scan { .. } | Node::Window { .. } => false,
+    }
 }
 
 fn find_alias<'e>(projection: &'e [SelectItem], wanted: &Ident) -> Option<&'e Ast> {
