@@ -5,6 +5,8 @@
 //!   cargo bench --bench w1                 5 million events of about 90 bytes, 1,000 devices, 5 rounds
 //!   cargo bench --bench w1 -- 200000 1     fewer events, fewer rounds (what `cargo test` runs is smaller still)
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark that cannot go on fails")]
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs::File;

@@ -351,7 +351,11 @@ fn read_source(name: &str, mut section: Section<'_>, limits: &LogPolicy) -> Opti
     let before = section.problems();
     // Without its type nothing else of the table can be judged.
     let kind = section.required("type", "type = \"tcp\"")?;
-    let connector = SourceConfig::read(&kind, &mut section)?;
+    let mut connector = SourceConfig::read(&kind, &mut section)?;
+    let longest = LogOptions { segment_bytes: limits.segment_bytes, ..LogOptions::default() }.max_record_bytes();
+    if !section.has("max_length") {
+        connector.limit_messages(longest);
+    }
     let format = FormatConfig::read_input(&mut section);
     let choices = [("dead_letter", OnError::DeadLetter), ("stop", OnError::Stop)];
     let on_error = section.choice("on_error", &choices).unwrap_or(OnError::DeadLetter);
@@ -362,7 +366,6 @@ fn read_source(name: &str, mut section: Section<'_>, limits: &LogPolicy) -> Opti
     {
         section.problem_at("columns", why, None);
     }
-    let longest = LogOptions { segment_bytes: limits.segment_bytes, ..LogOptions::default() }.max_record_bytes();
     if connector.message_bytes_max() > longest {
         let message = format!(
             "messages of up to {} bytes do not fit a log segment of {} bytes",

@@ -430,6 +430,26 @@ fn a_large_list_of_runs_becomes_frames_of_a_quarter_segment() {
     assert_eq!(writer.append(vec![data(0, 6, b"goes on")]).unwrap()[0].first_lsn, Lsn(3003));
 }
 
+/// Only a run's end carries its position: were a run split that fits a frame, a crash between the parts would have the
+/// source read the first part again.
+#[test]
+fn a_run_that_fits_into_a_frame_is_never_split() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut writer, _) = open_log(root.path()).unwrap();
+    let half = OPTIONS.max_record_bytes() / 2;
+    let runs: Vec<Run> = (0..9)
+        .map(|n| {
+            let mut run = Run::new(SourceId(0), RecordKind::Data, LogTime(n));
+            run.position = Some(Position::File { inode: 1, head_crc: 2, head_len: 3, offset: n as u64 });
+            (0..3).for_each(|_| run.push(&vec![n as u8; half / 4 + 1]));
+            run
+        })
+        .collect();
+    let frames = writer.append(runs.clone()).unwrap();
+    assert!(frames.len() > 2);
+    assert_eq!(frames.into_iter().flat_map(|frame| frame.runs).collect::<Vec<_>>(), runs);
+}
+
 #[test]
 fn log_time_never_decreases() {
     let root = tempfile::tempdir().unwrap();

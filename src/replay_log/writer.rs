@@ -137,7 +137,8 @@ impl LogWriter {
 
     /// Logs runs durably, empty ones left out, and returns them as frames with their LSNs, ready to be processed.
     ///
-    /// Runs that do not fit into one frame are split between records; a position stays on a run's last part. A run
+    /// A run that does not fit into one frame is split between records; a position stays on its last part, so that the
+    /// source of a run with a position had better keep it smaller (`max_frame_bytes`). A run
     /// whose time is before that of the record before it gets that time.
     ///
     /// # Errors
@@ -341,6 +342,12 @@ fn plan(runs: &[Run], limit: usize) -> Result<Vec<Planned>, LogError> {
             return Err(LogError::TooLarge { bytes: peer.len(), limit: PEER_BYTES_MAX });
         }
         let head = run_head_bytes(run);
+        // A run that fits into one frame is not split: only its end carries its position, and a crash between its parts
+        // would have the first part read again.
+        let whole = head + run.lengths.iter().map(|length| record_bytes(*length)).sum::<usize>();
+        if !open.parts.is_empty() && whole <= body_limit && open.body_bytes + whole > body_limit {
+            frames.push(std::mem::replace(&mut open, Planned { parts: Vec::new(), body_bytes: 0 }));
+        }
         let mut part = Part { run: index, records: 0..0, payload: 0..0 };
         for (at, length) in run.lengths.iter().enumerate() {
             let bytes = record_bytes(*length);

@@ -194,6 +194,21 @@ impl SourceConfig {
         matches!(self, SourceConfig::File(_))
     }
 
+    /// Lowers the bound of a message to what the log can take; for a bound that nobody has set.
+    pub fn limit_messages(&mut self, bytes_max: usize) {
+        let framing = match self {
+            SourceConfig::Exec(config) => &mut config.framing,
+            SourceConfig::File(config) => &mut config.framing,
+            SourceConfig::Sensor(_) => return,
+            SourceConfig::Serial(config) => &mut config.framing,
+            SourceConfig::Stdin(config) => &mut config.framing,
+            SourceConfig::Tcp(config) => &mut config.framing,
+            SourceConfig::Udp(config) => &mut config.framing,
+            SourceConfig::Unix(config) => &mut config.framing,
+        };
+        framing.max_length = framing.max_length.min(bytes_max);
+    }
+
     /// Whether a source that had ended at `position` has new input now, as far as can be told.
     pub fn has_more(&self, position: Option<Position>) -> bool {
         match self {

@@ -29,7 +29,6 @@ segment = "256KiB"
 [source.plant]
 type = "file"
 path = "input.ndjson"
-max_length = "16KiB"
 columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE" }}
 time = {{ column = "ts", max_out_of_orderness = "500ms" }}
 
