@@ -143,7 +143,7 @@ struct Measured {
 /// Runs a command to its end: wall time, CPU of all its threads, peak resident memory.
 fn measure(command: &mut Command) -> Measured {
     let started = Instant::now();
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
     let pid = Pid::from_child(&child);
     let proc = format!("/proc/{}", child.id());
     let mut peak_kib = 0;

@@ -83,6 +83,9 @@ fn a_tcp_pipeline_loses_nothing_logged_and_repeats_nothing() {
     println!("{kills} kills");
 }
 
+/// A window: end and device; count, least and greatest sequence number.
+type Window = ((i64, String), (u64, u64, u64));
+
 /// One pipeline, killed ten times while a client sends. Gives the number of kills.
 fn storm(seed: u64) -> u64 {
     let mut random = Random(seed);
@@ -160,7 +163,7 @@ fn storm(seed: u64) -> u64 {
             closed.push(entry.remove_entry());
         }
     }
-    let found: Vec<((i64, String), (u64, u64, u64))> = lines(&place, "out/seconds.ndjson")
+    let found: Vec<Window> = lines(&place, "out/seconds.ndjson")
         .iter()
         .map(|row| {
             let start: jiff::Timestamp = format!("{}Z", row["window_start"].as_str().unwrap()).parse().unwrap();
