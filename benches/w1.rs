@@ -3,7 +3,9 @@
 //! must be the same bytes.
 //!
 //!   cargo bench --bench w1                 5 million events of about 90 bytes, 1,000 devices, 5 rounds
-//!   cargo bench --bench w1 -- 200000 1     fewer events, fewer rounds (what `cargo test` runs is smaller still)
+//!   cargo bench --bench w1 -- 200000 1     fewer events, fewer rounds
+//!
+//! `cargo test` runs it tiny, so that it does not rot.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark that cannot go on fails")]
 
@@ -21,17 +23,18 @@ use serde::Deserialize;
 const DISORDER_MS: u64 = 500;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [mode, input, output] = arguments.as_slice()
         && mode == "--ceiling"
     {
         ceiling(Path::new(input), Path::new(output));
         return;
     }
-    // `cargo test --benches` passes `--test`-like flags only to harnesses; without numbers and under test it runs tiny.
-    let number = |index: usize| arguments.get(index).and_then(|text| text.parse::<u64>().ok());
-    let events = number(0).unwrap_or(5_000_000);
-    let rounds = number(1).unwrap_or(5);
+    let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u64>().ok());
+    // `cargo bench` says so; `cargo test` does not.
+    let whole = arguments.iter().any(|argument| argument == "--bench");
+    let events = numbers.next().unwrap_or(if whole { 5_000_000 } else { 20_000 });
+    let rounds = numbers.next().unwrap_or(if whole { 5 } else { 1 });
     compare(events, rounds);
 }
 
@@ -209,7 +212,7 @@ fn compare(events: u64, rounds: u64) {
         let speed = |m: &Measured| (events as f64 / m.wall.as_secs_f64()) as u64;
         let ratio = median(measured.iter().zip(base).map(|(m, b)| speed(m) * 1000 / speed(b)));
         let cpu_ratio =
-            median(measured.iter().zip(base).map(|(m, b)| m.cpu.as_millis() * 1000 / b.cpu.as_millis().max(1)));
+            median(measured.iter().zip(base).map(|(m, b)| m.cpu.as_millis() * 1000 / b.cpu.as_millis().max(10)));
         println!(
             "{name:26} {:>6.2} M events/s  {:>6.3} CPU-s per 1M events  {:>6.1} MB peak   speed {:.2} × ceiling, CPU {:.2} ×",
             events as f64 / wall.as_secs_f64() / 1e6,

@@ -18,8 +18,8 @@ use crate::source::queue::{Popped, Queue};
 
 /// Bytes of one append at most: bounds memory; larger ones would save no syncs worth having.
 const APPEND_BYTES_MAX: usize = 1 << 20;
-/// How often a waiting log thread looks at the clock for a step.
-const CLOCK_LOOK: Duration = Duration::from_secs(1);
+/// How long the log thread sleeps at most when nothing happens.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the log thread and the engine tell each other.
 pub struct Shared {
@@ -196,14 +196,14 @@ impl LogThread {
         runs
     }
 
-    /// How long to wait for a message: until the next tick is due, and never so long that a clock step goes unseen.
+    /// How long to wait for a message: until the next tick is due.
     fn patience(&self) -> Duration {
         let deadline = self.shared.deadline_us.load(Ordering::Acquire);
         if deadline == i64::MAX {
-            return CLOCK_LOOK;
+            return PATIENCE;
         }
         let left = deadline.saturating_sub(self.clock.now().0);
-        Duration::from_micros(u64::try_from(left).unwrap_or(0)).min(CLOCK_LOOK)
+        Duration::from_micros(u64::try_from(left).unwrap_or(0)).min(PATIENCE)
     }
 
     fn tick_due(&self) -> bool {

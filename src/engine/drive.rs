@@ -31,8 +31,8 @@ pub struct Replayed {
     pub ended: BTreeSet<String>,
 }
 
-/// How long the engine sleeps at most when nothing happens.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the engine sleeps at most when nothing happens: it is woken by frames, checkpoints and the log's needs.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The engine thread's parts.
 pub struct Driver {
@@ -113,11 +113,16 @@ impl Driver {
                 Next::Nothing => {}
                 Next::Closed => break,
             }
-            if self.shared.set_deadline(self.engine.next_deadline()) {
+            // Behind the log nothing is known of silence; and a tick for each step would keep the engine behind for ever.
+            let caught_up = self.handover.is_last(self.engine.last_lsn());
+            if self.shared.set_deadline(self.engine.next_deadline().filter(|_| caught_up)) {
                 self.queue.wake();
             }
             if self.checkpoint_is_due() {
                 self.begin_checkpoint()?;
+            } else if self.shared.checkpoint_wanted() && self.pending.is_none() && !self.has_news() {
+                // The log needs room and no checkpoint can give more: let go of the safety margin.
+                self.shared.trim_below(self.committed.cut.plus(1));
             }
             self.hold_memory()?;
         }

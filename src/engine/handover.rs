@@ -74,6 +74,11 @@ impl Handover {
         self.changed.notify_all();
     }
 
+    /// Whether this is the last durable record.
+    pub fn is_last(&self, lsn: Lsn) -> bool {
+        self.state().synced <= lsn
+    }
+
     /// Whether frames wait for the engine up to the bound.
     pub fn is_full(&self) -> bool {
         let state = self.state();

@@ -21,9 +21,7 @@ use tracing::{info, warn};
 use super::EngineError;
 use super::graph::Stored;
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
-use crate::checkpoint::{
-    self, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot, VERIFY_AT_START_BYTES,
-};
+use crate::checkpoint::{self, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot};
 use crate::config::{self, Config};
 use crate::disk::{Clock, Disk, LogClock, RealDisk, SystemClock};
 use crate::event::{Epoch, Lsn, RecordKind, Run, SourceId, Start as StartRecord};
@@ -156,9 +154,6 @@ fn open_store(checkpoint_dir: &Path, log_dir: &Path) -> Result<(Store, Option<Ch
     let has_log = fs::read_dir(log_dir).is_ok_and(|mut entries| entries.next().is_some());
     let mode = if has_log { OpenMode::Existing } else { OpenMode::Create };
     let checkpoints = CheckpointStore::open(checkpoint_dir, mode)?;
-    if checkpoints.reader().used_bytes()? <= VERIFY_AT_START_BYTES {
-        checkpoints.reader().verify()?;
-    }
     let snapshot = Arc::new(checkpoints.snapshot()?);
     let meta = snapshot.meta()?;
     if meta.is_none() && has_log {

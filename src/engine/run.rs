@@ -60,11 +60,20 @@ pub enum End {
     Stopped,
 }
 
-/// Runs a pipeline until its input ends or a signal asks it to stop.
+/// Starts to listen for SIGTERM and SIGINT: from here on they no longer end the process by themselves.
+///
+/// # Errors
+/// The system refuses.
+pub fn listen_for_stop() -> Result<Signals, EngineError> {
+    Signals::new([Signal::Term, Signal::Int])
+        .map_err(|source| EngineError::Io { action: "listen for signals".into(), source })
+}
+
+/// Runs a pipeline until its input ends or one of `signals` asks it to stop.
 ///
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
-pub fn run(config: Config) -> Result<Summary, EngineError> {
+pub fn run(config: Config, signals: Signals) -> Result<Summary, EngineError> {
     let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } =
         match open::open(&config, BATCH_ROWS)? {
             open::Start::Go(opened) => *opened,
@@ -111,7 +120,7 @@ pub fn run(config: Config) -> Result<Summary, EngineError> {
     })?;
 
     let sources = Sources { config: &config, ids: &ids, queue: &queue, clock: &clock };
-    let outcome = smol::block_on(sources.run(replayed_in, ended_in));
+    let outcome = smol::block_on(sources.run(signals, replayed_in, ended_in));
     // Also when the sources failed: what is logged is processed and checkpointed.
     queue.close();
     notify::stopping();
@@ -164,9 +173,12 @@ struct Sources<'a> {
 
 impl Sources<'_> {
     /// Runs the sources until all have ended, one has failed for good, a thread has ended, or a signal comes.
-    async fn run(&self, replayed: Receiver<Replayed>, ended: Receiver<()>) -> Result<End, EngineError> {
-        let mut signals = Signals::new([Signal::Term, Signal::Int])
-            .map_err(|source| EngineError::Io { action: "listen for signals".into(), source })?;
+    async fn run(
+        &self,
+        mut signals: Signals,
+        replayed: Receiver<Replayed>,
+        ended: Receiver<()>,
+    ) -> Result<End, EngineError> {
         let executor = Executor::new();
         let work = async {
             // What cannot wait starts before the replay; what resumes at a position must know it first.
