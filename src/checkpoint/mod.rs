@@ -14,6 +14,7 @@
 //! - `layout.rs`: the bytes of keys and values (pure, golden-tested).
 //! - `meta.rs`: what a checkpoint says about itself; the history of the last hundred.
 //! - `lmdb.rs`: the environment; the only user of `heed`.
+//! - `pages.rs`: an independent check of LMDB's pages.
 //! - `worker.rs`: the checkpoint thread.
 //!
 //! LMDB does not check its own pages; see [`lmdb::CheckpointReader::verify`] for what is checked and what is not.
@@ -21,6 +22,7 @@
 pub mod layout;
 pub mod lmdb;
 pub mod meta;
+mod pages;
 pub mod worker;
 
 use std::error::Error as StdError;

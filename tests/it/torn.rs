@@ -124,3 +124,45 @@ fn a_flipped_bit_in_an_earlier_frame_refuses_with_file_and_offset() {
         assert_eq!(std::fs::read(&copied).expect("a segment"), damaged, "nothing was changed");
     }
 }
+
+/// LMDB does not check its pages: a damaged state must be refused, never read wrong, never end by a signal or hang.
+#[test]
+fn a_flipped_bit_in_the_checkpoint_is_refused_or_harmless() {
+    let (place, _) = killed();
+    // A stop writes a checkpoint with everything.
+    std::fs::remove_file(place.path("stderr.txt")).expect("removes");
+    let running = place.start("f.toml");
+    until(PATIENCE, "it runs", || place.text("stderr.txt").contains("running").then_some(()));
+    assert_eq!(running.stop(), 0);
+    copy_dir(&place.path("state"), &place.path("state.kept"));
+    let expected = place.text("out/rows.ndjson");
+    let bytes = std::fs::read(place.path("state/checkpoint/data.mdb")).expect("a state");
+    let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
+    let mut random = crate::support::Random(11);
+    let mut refused = 0;
+    for _ in 0..crate::support::rounds("FOREBAY_FLIPS", 40) {
+        let at = used[random.below(used.len() as u64) as usize];
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1 << random.below(8);
+        std::fs::remove_dir_all(place.path("state")).expect("removes");
+        copy_dir(&place.path("state.kept"), &place.path("state"));
+        std::fs::write(place.path("state/checkpoint/data.mdb"), damaged).expect("writes");
+        std::fs::remove_file(place.path("stderr.txt")).expect("removes");
+        let mut running = place.start("f.toml");
+        let code = until(PATIENCE, "it runs or refuses", || {
+            if place.text("stderr.txt").contains("running") {
+                return Some(0);
+            }
+            running.child.try_wait().expect("a child").map(|status| status.code().unwrap_or(-1))
+        });
+        if code == 0 {
+            assert_eq!(running.stop(), 0, "byte {at}: {}", place.text("stderr.txt"));
+        } else {
+            assert_eq!(code, 65, "byte {at}: {}", place.text("stderr.txt"));
+            refused += 1;
+        }
+        assert_eq!(place.text("out/rows.ndjson"), expected, "byte {at}");
+    }
+    assert!(refused > 0, "no flip was noticed");
+    println!("{refused} flips refused");
+}
