@@ -30,6 +30,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use super::{BUFFER_BYTES, Flushed, Sink, SinkError, directory_of, sync_directory, write_all_waiting};
+use crate::disk::Stop;
 use crate::event::LogTime;
 use crate::expr::Field;
 use crate::format::{Encoder, FormatConfig};
@@ -268,11 +269,12 @@ impl Output {
     }
 
     /// Makes `bytes` stand behind what stands already.
-    fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+    fn put(&mut self, bytes: &[u8], stop: &Stop) -> Result<(), SinkError> {
         let equal = self.compare(bytes)?;
         let rest = bytes.get(equal..).unwrap_or_default();
         let (file, start) = (&self.file, self.length);
-        write_all_waiting(&self.path, rest, |part, done| file.write_at(part, start + done as u64), std::thread::sleep)?;
+        let write = |part: &[u8], done| file.write_at(part, start + done as u64);
+        write_all_waiting(&self.path, rest, write, |delay| stop.pause(delay))?;
         self.length += rest.len() as u64;
         Ok(())
     }
@@ -353,6 +355,7 @@ pub struct FileSink {
     unsynced: Vec<(Arc<File>, PathBuf)>,
     /// Names were added to the directory since it was synced.
     names_changed: bool,
+    stop: Stop,
     /// Keeps the lock of a rolled output.
     _lock: Option<File>,
 }
@@ -362,7 +365,12 @@ impl FileSink {
     ///
     /// # Errors
     /// See [`SinkError`]; nothing that was there is harmed.
-    pub fn open(config: &FileConfig, schema: &[Field], progress: Option<&[u8]>) -> Result<FileSink, SinkError> {
+    pub fn open(
+        config: &FileConfig,
+        schema: &[Field],
+        progress: Option<&[u8]>,
+        stop: Stop,
+    ) -> Result<FileSink, SinkError> {
         let names = Names::new(&config.path, config.rolls());
         create_directory(&names.directory)?;
         let lock_file = if names.rolls { Some(open_lock(&names)?) } else { None };
@@ -410,6 +418,7 @@ impl FileSink {
             closed_in_checkpoint: 0,
             unsynced: Vec::new(),
             names_changed: true,
+            stop,
             _lock: lock_file,
         })
     }
@@ -417,7 +426,7 @@ impl FileSink {
     /// Hands the buffer to the operating system.
     fn drain(&mut self) -> Result<(), SinkError> {
         if !self.buffer.is_empty() {
-            self.output.put(&self.buffer)?;
+            self.output.put(&self.buffer, &self.stop)?;
             self.buffer.clear();
         }
         Ok(())
@@ -639,7 +648,7 @@ mod tests {
     }
 
     fn open(config: &FileConfig, progress: Option<&[u8]>) -> Result<FileSink, SinkError> {
-        FileSink::open(config, &schema(), progress)
+        FileSink::open(config, &schema(), progress, Stop::default())
     }
 
     fn column(values: &[String]) -> Vec<ArrayRef> {
