@@ -22,7 +22,7 @@ use super::EngineError;
 use super::graph::Stored;
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
-    self, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot, VERIFY_AT_START_BYTES,
+    self, CheckpointError, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot, VERIFY_AT_START_BYTES,
 };
 use crate::config::{self, Config};
 use crate::disk::{Clock, Disk, LogClock, RealDisk, Stop, SystemClock};
@@ -158,16 +158,21 @@ fn wait_for_clock(patience: Duration) -> Arc<LogClock> {
 fn open_store(checkpoint_dir: &Path, log_dir: &Path) -> Result<(Store, Option<CheckpointMeta>), EngineError> {
     let has_log = fs::read_dir(log_dir).is_ok_and(|mut entries| entries.next().is_some());
     let mode = if has_log { OpenMode::Existing } else { OpenMode::Create };
-    let checkpoints = CheckpointStore::open(checkpoint_dir, mode)?;
+    let no_checkpoint = || EngineError::Saved {
+        what: "the state".into(),
+        reason: format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display()),
+    };
+    let checkpoints = CheckpointStore::open(checkpoint_dir, mode).map_err(|error| match error {
+        CheckpointError::Missing { .. } if has_log => no_checkpoint(),
+        error => error.into(),
+    })?;
     if checkpoints.reader().used_bytes()? <= VERIFY_AT_START_BYTES {
         checkpoints.reader().verify()?;
     }
     let snapshot = Arc::new(checkpoints.snapshot()?);
     let meta = snapshot.meta()?;
     if meta.is_none() && has_log {
-        let reason =
-            format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display());
-        return Err(EngineError::Saved { what: "the state".into(), reason });
+        return Err(no_checkpoint());
     }
     Ok((Store { checkpoints, snapshot }, meta))
 }
