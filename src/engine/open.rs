@@ -22,7 +22,8 @@ use super::EngineError;
 use super::graph::Stored;
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
-    self, CheckpointError, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot, VERIFY_AT_START_BYTES,
+    self, CheckpointError, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot,
+    VERIFY_AT_START_BYTES,
 };
 use crate::config::{self, Config};
 use crate::disk::{Clock, Disk, LogClock, RealDisk, Stop, SystemClock};
