@@ -359,7 +359,7 @@ fn change_config(
         EngineError::Saved { what: "the old configuration".into(), reason: problems.to_string() }
     })?;
     refuse_changed_state(config, &meta, store)?;
-    // Signals still end the process at once here.
+    // A signal ends the process at once here.
     let stop = Stop::default();
     let mut meta = meta;
     if writer.last_lsn() > meta.cut {

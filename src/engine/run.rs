@@ -65,14 +65,18 @@ pub enum End {
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
 pub fn run(config: Config) -> Result<Summary, EngineError> {
+    let config = Arc::new(config);
+    let mut signals = Signals::new([Signal::Term, Signal::Int])
+        .map_err(|source| EngineError::Io { action: "listen for signals".into(), source })?;
+    let opening = Arc::clone(&config);
+    let opened = smol::unblock(move || open::open(&opening, BATCH_ROWS));
     let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, stop, lock } =
-        match open::open(&config, BATCH_ROWS)? {
+        match smol::block_on(or(opened, stopped_at_start(&mut signals)))? {
             open::Start::Go(opened) => *opened,
             open::Start::Finished(counters) => {
                 return Ok(Summary { end: End::AlreadyFinished, counters, log: LogStats::default() });
             }
         };
-    let config = Arc::new(config);
     let queue = Arc::new(Queue::new(config.queue_bytes()));
     let shared = Arc::new(Shared::default());
     let handover = Arc::new(Handover::new(config.queue_bytes(), writer.last_lsn()));
@@ -114,8 +118,6 @@ pub fn run(config: Config) -> Result<Summary, EngineError> {
     })?;
 
     let sources = Sources { config: &config, ids: &ids, queue: &queue, clock: &clock };
-    let mut signals = Signals::new([Signal::Term, Signal::Int])
-        .map_err(|source| EngineError::Io { action: "listen for signals".into(), source })?;
     let outcome = smol::block_on(sources.run(replayed_in, &ended_in, &mut signals, &stop));
     // Also when the sources failed: what is logged is processed and checkpointed.
     queue.close();
@@ -154,6 +156,16 @@ impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         self.0.abandon();
     }
+}
+
+/// While a state is opened nothing new is logged, and every step is safe against a crash: a signal ends the process here,
+/// however long the opening takes.
+async fn stopped_at_start<T>(signals: &mut Signals) -> T {
+    if let Some(Ok(signal)) = signals.next().await {
+        info!(?signal, "stopped while starting; run again to go on");
+        std::process::exit(0);
+    }
+    pending().await
 }
 
 /// Waits until no thread holds its end of the channel any more.
