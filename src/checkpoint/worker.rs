@@ -129,11 +129,14 @@ impl CheckpointWorker {
         }
     }
 
-    /// Waits for the job under way; `None` when there is none.
-    pub fn wait(&mut self) -> Option<Finished> {
+    /// Waits for the job under way, at most for so long; `None` when there is none or the time is over.
+    pub fn wait_for(&mut self, timeout: Duration) -> Option<Finished> {
         let in_flight = self.in_flight?;
-        let finished = self.finished.recv().ok();
-        self.finish(in_flight, finished)
+        match self.finished.recv_timeout(timeout) {
+            Err(RecvTimeoutError::Timeout) => None,
+            Ok(finished) => self.finish(in_flight, Some(finished)),
+            Err(RecvTimeoutError::Disconnected) => self.finish(in_flight, None),
+        }
     }
 
     fn finish(&mut self, (id, cut): (u64, Lsn), finished: Option<Finished>) -> Option<Finished> {
@@ -260,7 +263,7 @@ mod tests {
             wakes.fetch_add(1, Ordering::SeqCst);
         })
         .expect("starts");
-        assert!(worker.poll().is_none() && worker.wait().is_none());
+        assert!(worker.poll().is_none() && worker.wait_for(Duration::from_secs(60)).is_none());
         let mut state = KeyedState::<u64>::empty(1);
         *state.entry(0, b"k", || 1).expect("reads") = 2;
 
@@ -268,7 +271,7 @@ mod tests {
         worker.submit(failing).expect("takes it");
         let second = CheckpointWorker::submit(&mut worker, job(2, &mut KeyedState::empty(1), Vec::new()));
         assert!(matches!(second, Err(CheckpointError::Misuse { .. })));
-        let finished = worker.wait().expect("ends");
+        let finished = worker.wait_for(Duration::from_secs(60)).expect("ends");
         assert_eq!(finished.id, 1);
         assert!(matches!(finished.result, Err(CheckpointError::SinkSync { .. })), "{finished:?}");
         assert_eq!(store.reader().latest().expect("reads"), None);
@@ -281,7 +284,7 @@ mod tests {
             Ok(())
         });
         worker.submit(job(1, &mut state, vec![before_commit])).expect("takes it");
-        let finished = worker.wait().expect("ends");
+        let finished = worker.wait_for(Duration::from_secs(60)).expect("ends");
         assert_eq!(finished.result.expect("commits").operators[0].keys, 1);
         assert_eq!(store.reader().latest().expect("reads").map(|meta| meta.id), Some(1));
         worker.discard(state.committed().into_iter().collect());

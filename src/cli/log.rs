@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use thiserror::Error;
 
+use crate::checkpoint::{self, CheckpointReader};
 use crate::disk::{Disk, RealDisk};
 use crate::event::{Bad, ClockStep, Gap, LogTime, Lsn, Position, RecordKind, Run, SourceId, Start};
 use crate::replay_log::{
@@ -230,7 +231,17 @@ struct FaultJson {
 /// The first fault.
 pub fn verify(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), LogCommandError> {
     let mut log = Summary::default();
-    let result = summarize(Arc::new(RealDisk), &log_dir(state_dir), &mut log);
+    // A log may be looked at without its checkpoint, or beside a damaged one: that is for `checkpoint verify` to say.
+    let cut = || {
+        let latest = CheckpointReader::open(&state_dir.join(checkpoint::DIRECTORY)).and_then(|reader| reader.latest());
+        latest.ok().flatten().map(|checkpoint| checkpoint.cut)
+    };
+    let dir = log_dir(state_dir);
+    let cut_before = cut();
+    let result = summarize(Arc::new(RealDisk), &dir, &mut log).and_then(|()| match (cut_before, cut()) {
+        (Some(before), Some(after)) => log.check_cut(&dir, before, after),
+        _ => Ok(()),
+    });
     if json {
         let fault = result.as_ref().err().map(|error| match error {
             LogError::Corrupt { file, offset, what } => {

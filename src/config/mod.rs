@@ -7,6 +7,7 @@
 mod plan;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ use crate::settings::{Problem, Problems, Section, Text, nearest, read_document, 
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
 use crate::sql::plan::Plan;
+
+/// A larger file is no configuration (a device, a log).
+const FILE_BYTES_MAX: u64 = 16 << 20;
 
 pub use plan::{SYSTEM_COLUMNS, Stream};
 
@@ -152,7 +156,14 @@ pub enum ConfigError {
 /// The file cannot be read, or everything that is wrong with it.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        let source = std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it is larger than 16MiB");
+        return Err(ConfigError::Read { path: name, source });
+    }
     let text = String::from_utf8(bytes).map_err(|error| {
         let text = String::from_utf8_lossy(error.as_bytes()).into_owned();
         let at = error.utf8_error().valid_up_to();

@@ -14,9 +14,11 @@ use std::path::Path;
 
 mod clock;
 mod real;
+mod stop;
 
 pub use clock::{Clock, LogClock, ManualClock, SystemClock};
 pub use real::RealDisk;
+pub use stop::Stop;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

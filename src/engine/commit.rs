@@ -11,15 +11,23 @@ use std::time::{Duration, Instant};
 
 use super::handover::Handover;
 use crate::config::Durability;
-use crate::disk::LogClock;
+use crate::disk::{LogClock, Stop};
 use crate::event::{LogTime, Lsn, RecordKind, Run, SourceId};
 use crate::replay_log::{LogError, LogStats, LogWriter, Wait};
 use crate::source::queue::{Popped, Queue};
 
 /// Bytes of one append at most: bounds memory; larger ones would save no syncs worth having.
-const APPEND_BYTES_MAX: usize = 1 << 20;
+const APPEND_BYTES_MAX: u64 = 1 << 20;
+
+/// Bytes of one append at most in a log of this cap. One that is larger than what trimming can free would never fit.
+pub fn append_bytes_max(log_bytes_max: u64) -> usize {
+    usize::try_from(APPEND_BYTES_MAX.min(log_bytes_max / 8)).unwrap_or(usize::MAX)
+}
+
 /// How long the log thread sleeps at most when nothing happens.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a log thread without disk space waits at most until it tries again.
+const SPACE_LOOK: Duration = Duration::from_millis(500);
 
 /// What the log thread and the engine tell each other.
 pub struct Shared {
@@ -102,6 +110,10 @@ pub struct LogThread {
     pub handover: Arc<Handover>,
     pub shared: Arc<Shared>,
     pub durability: Durability,
+    /// See [`append_bytes_max`].
+    pub append_bytes_max: usize,
+    /// No more waiting for space.
+    pub stop: Stop,
     /// Wait for the engine when it lags: every source can wait as long as it likes.
     pub follows_engine: bool,
 }
@@ -114,19 +126,24 @@ impl LogThread {
     pub fn run(mut self) -> Result<(), LogError> {
         let shared = Arc::clone(&self.shared);
         let handover = Arc::clone(&self.handover);
+        // Also after a panic, or the engine would wait for ever.
+        let _closed = CloseOnDrop(Arc::clone(&self.handover));
+        let stop = self.stop.clone();
         let mut known = Lsn::ZERO;
         self.writer.set_space_wait(Box::new(move |timeout| {
             shared.checkpoint_wanted.store(true, Ordering::Release);
             handover.wake();
-            let wait = shared.wait_for_trim(known, timeout);
+            if stop.is_requested() {
+                return Wait::Stop;
+            }
+            // In short steps, to hear of a stop.
+            let wait = shared.wait_for_trim(known, timeout.min(SPACE_LOOK));
             if let Wait::Trim(below) = &wait {
                 known = *below;
             }
             wait
         }));
-        let result = self.commit_until_closed();
-        self.handover.close();
-        result
+        self.commit_until_closed()
     }
 
     fn commit_until_closed(&mut self) -> Result<(), LogError> {
@@ -135,7 +152,7 @@ impl LogThread {
             while self.follows_engine && self.handover.is_full() && !self.shared.is_abandoned() {
                 self.handover.wait_for_room(Duration::from_millis(100));
             }
-            let popped = self.queue.pop_all(APPEND_BYTES_MAX, Some(self.patience()));
+            let popped = self.queue.pop_all(self.append_bytes_max, Some(self.patience()));
             let mut runs = match popped {
                 Popped::Runs(runs) => self.gather(runs),
                 Popped::Nothing => Vec::new(),
@@ -176,7 +193,7 @@ impl LogThread {
 
     /// Waits for more until the frame is large or old enough.
     fn gather(&self, mut runs: Vec<Run>) -> Vec<Run> {
-        let wanted = usize::try_from(self.durability.bytes).unwrap_or(usize::MAX).min(APPEND_BYTES_MAX);
+        let wanted = usize::try_from(self.durability.bytes).unwrap_or(usize::MAX).min(self.append_bytes_max);
         let until = Instant::now() + self.durability.delay;
         let mut bytes: usize = runs.iter().map(Run::size_bytes).sum();
         while bytes < wanted {
@@ -184,7 +201,7 @@ impl LogThread {
             if left.is_zero() {
                 break;
             }
-            match self.queue.pop_all(APPEND_BYTES_MAX - bytes, Some(left)) {
+            match self.queue.pop_all(self.append_bytes_max - bytes, Some(left)) {
                 Popped::Runs(more) => {
                     bytes += more.iter().map(Run::size_bytes).sum::<usize>();
                     runs.extend(more);
@@ -213,5 +230,13 @@ impl LogThread {
         }
         // One tick per deadline: the engine sets the next one when it has taken this tick.
         self.shared.deadline_us.compare_exchange(deadline, i64::MAX, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+}
+
+struct CloseOnDrop(Arc<Handover>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }

@@ -18,7 +18,7 @@ use super::open::{self, Store};
 use super::step::{Counters, Engine};
 use crate::checkpoint::{CheckpointMeta, CheckpointWorker, Finished, Job, SinkSync};
 use crate::config::Config;
-use crate::disk::RealDisk;
+use crate::disk::{RealDisk, Stop};
 use crate::event::{Epoch, Lsn, Position, Run};
 use crate::replay_log::{LogReader, log_dir};
 use crate::source::queue::Queue;
@@ -34,6 +34,9 @@ pub struct Replayed {
 /// How long the engine sleeps at most when nothing happens: it is woken by frames, checkpoints and the log's needs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often an engine that waits for a checkpoint looks whether it was asked to stop.
+const STOP_LOOK: Duration = Duration::from_millis(100);
+
 /// The engine thread's parts.
 pub struct Driver {
     config: Arc<Config>,
@@ -48,6 +51,9 @@ pub struct Driver {
     committed: CheckpointMeta,
     /// The checkpoint in flight.
     pending: Option<CheckpointMeta>,
+    /// Below this the log has been given free.
+    trimmed: Lsn,
+    stop: Stop,
     last_checkpoint: Instant,
     bytes_since_checkpoint: u64,
     reader: Option<LogReader>,
@@ -70,6 +76,7 @@ impl Driver {
         queue: Arc<Queue>,
         epoch: Epoch,
         checkpoint: CheckpointMeta,
+        stop: Stop,
         tail_end: Lsn,
         replayed: Sender<Replayed>,
     ) -> Result<Driver, EngineError> {
@@ -86,6 +93,8 @@ impl Driver {
             epoch,
             committed: checkpoint,
             pending: None,
+            trimmed: Lsn::ZERO,
+            stop,
             last_checkpoint: Instant::now(),
             bytes_since_checkpoint: 0,
             reader: None,
@@ -193,9 +202,11 @@ impl Driver {
     fn checkpoint_is_due(&self) -> bool {
         let policy = &self.config.checkpoint;
         let due = self.last_checkpoint.elapsed() >= policy.every
-            || self.bytes_since_checkpoint >= policy.log_bytes.min(self.config.log.max_size_bytes / 4)
-            || self.shared.checkpoint_wanted();
-        due && self.pending.is_none() && self.has_news()
+            || self.bytes_since_checkpoint >= policy.log_bytes.min(self.config.log.max_size_bytes / 4);
+        let wanted = self.shared.checkpoint_wanted();
+        // The log is freed up to the second-newest checkpoint: a full one may need another checkpoint at the same place.
+        let frees = wanted && self.trimmed <= self.committed.cut;
+        self.pending.is_none() && ((due || wanted) && self.has_news() || frees)
     }
 
     fn begin_checkpoint(&mut self) -> Result<(), EngineError> {
@@ -225,10 +236,15 @@ impl Driver {
     }
 
     fn wait_for_checkpoint(&mut self) -> Result<(), EngineError> {
-        match self.worker.wait() {
-            Some(finished) => self.finish_checkpoint(finished),
-            None => Ok(()),
+        while self.worker.is_busy() {
+            if let Some(finished) = self.worker.wait_for(STOP_LOOK) {
+                return self.finish_checkpoint(finished);
+            }
+            if self.stop.is_requested() && self.worker.waits_for_space() {
+                return Err(EngineError::NoSpace);
+            }
         }
+        Ok(())
     }
 
     fn finish_checkpoint(&mut self, finished: Finished) -> Result<(), EngineError> {
@@ -242,7 +258,8 @@ impl Driver {
         if let Some(meta) = self.pending.take() {
             self.committed = meta;
         }
-        self.shared.trim_below(second_newest.plus(1));
+        self.trimmed = second_newest.plus(1);
+        self.shared.trim_below(self.trimmed);
         Ok(())
     }
 

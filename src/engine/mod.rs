@@ -52,6 +52,11 @@ pub enum EngineError {
         #[source]
         source: std::io::Error,
     },
+    #[error(
+        "there was no space for a checkpoint when the process was asked to stop: nothing is lost, the next start goes on \
+         from the checkpoint before"
+    )]
+    NoSpace,
     #[error("{message}")]
     Configuration { message: String },
     #[error("{thread} ended by a panic; this is a bug")]
@@ -69,7 +74,7 @@ impl EngineError {
             EngineError::Operator(OperatorError::Key(_)) => 70,
             EngineError::Log(error) => error.exit_code(),
             EngineError::Checkpoint(error) => error.exit_code(),
-            EngineError::Source { .. } | EngineError::Io { .. } => 74,
+            EngineError::Source { .. } | EngineError::Io { .. } | EngineError::NoSpace => 74,
             EngineError::Configuration { .. } => 78,
             EngineError::Panic { .. } => 70,
         }

@@ -21,9 +21,11 @@ use tracing::{info, warn};
 use super::EngineError;
 use super::graph::Stored;
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
-use crate::checkpoint::{self, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot};
+use crate::checkpoint::{
+    self, CheckpointError, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot,
+};
 use crate::config::{self, Config};
-use crate::disk::{Clock, Disk, LogClock, RealDisk, SystemClock};
+use crate::disk::{Clock, Disk, LogClock, RealDisk, Stop, SystemClock};
 use crate::event::{Epoch, Lsn, RecordKind, Run, SourceId, Start as StartRecord};
 use crate::replay_log::{self, Identity, LogOptions, LogReader, LogWriter, StateLock};
 use crate::state::{Checkpointed, Frozen, KeyedState, StateReader};
@@ -49,6 +51,8 @@ pub struct Opened {
     pub epoch: Epoch,
     /// The checkpoint that the engine stands at.
     pub checkpoint: CheckpointMeta,
+    /// Ends the sinks' waits for space.
+    pub stop: Stop,
     pub lock: StateLock,
 }
 
@@ -124,7 +128,8 @@ pub fn open(config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
     }
     let meta = if meta.config == config.text { meta } else { change_config(config, meta, &store, &writer, &log_dir)? };
 
-    let mut engine = engine_at(config, &meta, &store, writer.sources(), batch_rows)?;
+    let stop = Stop::default();
+    let mut engine = engine_at(config, &meta, &store, writer.sources(), batch_rows, &stop)?;
     if engine.ended() && tail_end <= meta.cut {
         refuse_new_input(config, &engine)?;
         engine.replayed()?;
@@ -133,7 +138,7 @@ pub fn open(config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
     let mut writer = writer;
     log_start(&mut writer, &clock)?;
     let epoch = meta.epoch;
-    Ok(Start::Go(Box::new(Opened { engine, store, writer, clock, tail_end, epoch, checkpoint: meta, lock })))
+    Ok(Start::Go(Box::new(Opened { engine, store, writer, clock, tail_end, epoch, checkpoint: meta, stop, lock })))
 }
 
 /// Waits until the system clock is known to be right, at most for so long.
@@ -153,13 +158,18 @@ fn wait_for_clock(patience: Duration) -> Arc<LogClock> {
 fn open_store(checkpoint_dir: &Path, log_dir: &Path) -> Result<(Store, Option<CheckpointMeta>), EngineError> {
     let has_log = fs::read_dir(log_dir).is_ok_and(|mut entries| entries.next().is_some());
     let mode = if has_log { OpenMode::Existing } else { OpenMode::Create };
-    let checkpoints = CheckpointStore::open(checkpoint_dir, mode)?;
+    let no_checkpoint = || EngineError::Saved {
+        what: "the state".into(),
+        reason: format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display()),
+    };
+    let checkpoints = CheckpointStore::open(checkpoint_dir, mode).map_err(|error| match error {
+        CheckpointError::Missing { .. } if has_log => no_checkpoint(),
+        error => error.into(),
+    })?;
     let snapshot = Arc::new(checkpoints.snapshot()?);
     let meta = snapshot.meta()?;
     if meta.is_none() && has_log {
-        let reason =
-            format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display());
-        return Err(EngineError::Saved { what: "the state".into(), reason });
+        return Err(no_checkpoint());
     }
     Ok((Store { checkpoints, snapshot }, meta))
 }
@@ -177,7 +187,7 @@ fn create(config: &Config, store: &Store, clock: &LogClock) -> Result<Checkpoint
         semantics_version: SEMANTICS_VERSION,
         ..CheckpointMeta::default()
     };
-    let sinks = open_sinks(config, &start)?;
+    let sinks = open_sinks(config, &start, &Stop::default())?;
     let ids: Vec<(SourceId, String)> = Vec::new();
     let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
     let mut engine = Engine::new(config, &ids, &Ids::of(&start), &reader, sinks, BATCH_ROWS)?;
@@ -281,22 +291,23 @@ fn engine_at(
     store: &Store,
     ids: &[(SourceId, String)],
     batch_rows: usize,
+    stop: &Stop,
 ) -> Result<Engine, EngineError> {
-    let sinks = open_sinks(config, meta)?;
+    let sinks = open_sinks(config, meta, stop)?;
     let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
     let mut engine = Engine::new(config, ids, &Ids::of(meta), &reader, sinks, batch_rows)?;
     engine.restore(&meta.engine, meta.cut, &meta.sources)?;
     Ok(engine)
 }
 
-fn open_sinks(config: &Config, meta: &CheckpointMeta) -> Result<Vec<OpenSink>, EngineError> {
+fn open_sinks(config: &Config, meta: &CheckpointMeta, stop: &Stop) -> Result<Vec<OpenSink>, EngineError> {
     config
         .sinks
         .iter()
         .map(|sink| {
             let progress =
                 meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
-            let opened = sink.connector.open(&sink.fields, progress);
+            let opened = sink.connector.open(&sink.fields, progress, stop.clone());
             let sink_name = sink.name.clone();
             let sink = opened.map_err(|source| EngineError::Sink { sink: sink_name.clone(), source })?;
             Ok(OpenSink { name: sink_name, sink })
@@ -344,6 +355,8 @@ fn change_config(
         EngineError::Saved { what: "the old configuration".into(), reason: problems.to_string() }
     })?;
     refuse_changed_state(config, &meta, store)?;
+    // A signal ends the process at once here.
+    let stop = Stop::default();
     let mut meta = meta;
     if writer.last_lsn() > meta.cut {
         info!(
@@ -351,7 +364,7 @@ fn change_config(
             to = writer.last_lsn().0,
             "the configuration changed: what is logged is first processed under the old one"
         );
-        let mut engine = engine_at(&old, &meta, store, writer.sources(), BATCH_ROWS)?;
+        let mut engine = engine_at(&old, &meta, store, writer.sources(), BATCH_ROWS, &stop)?;
         let mut reader = LogReader::open(Arc::new(RealDisk), log_dir, meta.cut.plus(1))?;
         while engine.last_lsn() < writer.last_lsn() {
             let Some(frame) = reader.next()? else { break };
@@ -361,7 +374,7 @@ fn change_config(
         engine.replayed()?;
         meta = commit_now(&old, &mut engine, &meta, store, Vec::new())?;
     }
-    let mut engine = engine_at(config, &meta, store, writer.sources(), BATCH_ROWS)?;
+    let mut engine = engine_at(config, &meta, store, writer.sources(), BATCH_ROWS, &stop)?;
     let kept: Vec<String> = engine.states().map(|operator| operator.name.to_owned()).collect();
     let mut retired = Vec::new();
     for operator in meta.operators.iter().filter(|operator| !kept.contains(&operator.name)) {

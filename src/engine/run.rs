@@ -9,7 +9,7 @@
 //!
 //! Ending, whatever the cause (all sources ended, SIGTERM, SIGINT): sources are dropped, the queue closes; the log thread
 //! commits what is queued and closes the hand-over; the engine takes the rest, checkpoints, and ends. Nothing fires that
-//! the log does not say.
+//! the log does not say. While it ends, nobody waits for disk space any more; a second signal ends the process at once.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,14 +23,14 @@ use smol::channel::{Receiver, Sender, bounded};
 use tracing::{info, warn};
 
 use super::EngineError;
-use super::commit::{LogThread, Shared};
+use super::commit::{LogThread, Shared, append_bytes_max};
 use super::drive::{Driver, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
 use super::step::{BATCH_ROWS, Counters};
 use crate::config::{Config, OnSourceError, Source};
 use crate::control::notify;
-use crate::disk::LogClock;
+use crate::disk::{LogClock, Stop};
 use crate::event::{RecordKind, Run, SourceId};
 use crate::replay_log::LogStats;
 use crate::source::queue::Queue;
@@ -73,15 +73,17 @@ pub fn listen_for_stop() -> Result<Signals, EngineError> {
 ///
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
-pub fn run(config: Config, signals: Signals) -> Result<Summary, EngineError> {
-    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } =
-        match open::open(&config, BATCH_ROWS)? {
+pub fn run(config: Config, mut signals: Signals) -> Result<Summary, EngineError> {
+    let config = Arc::new(config);
+    let opening = Arc::clone(&config);
+    let opened = smol::unblock(move || open::open(&opening, BATCH_ROWS));
+    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, stop, lock } =
+        match smol::block_on(or(opened, stopped_at_start(&mut signals)))? {
             open::Start::Go(opened) => *opened,
             open::Start::Finished(counters) => {
                 return Ok(Summary { end: End::AlreadyFinished, counters, log: LogStats::default() });
             }
         };
-    let config = Arc::new(config);
     let queue = Arc::new(Queue::new(config.queue_bytes()));
     let shared = Arc::new(Shared::default());
     let handover = Arc::new(Handover::new(config.queue_bytes(), writer.last_lsn()));
@@ -96,6 +98,8 @@ pub fn run(config: Config, signals: Signals) -> Result<Summary, EngineError> {
         handover: Arc::clone(&handover),
         shared: Arc::clone(&shared),
         durability: config.durability,
+        append_bytes_max: append_bytes_max(config.log.max_size_bytes),
+        stop: stop.clone(),
         // Sources that can wait as long as they like need not fill the disk when the engine is slower.
         follows_engine: config.sources.iter().all(|source| source.connector.is_bounded()),
     };
@@ -109,21 +113,23 @@ pub fn run(config: Config, signals: Signals) -> Result<Summary, EngineError> {
         Arc::clone(&queue),
         epoch,
         checkpoint,
+        stop.clone(),
         tail_end,
         replayed_out,
     );
     let abandoned = Arc::clone(&shared);
     let engine = spawn("engine", ended_out, move || {
-        let result = driver.and_then(Driver::run);
-        abandoned.abandon();
-        result
+        // Also after a panic, or the log thread would wait for ever.
+        let _abandoned = AbandonOnDrop(abandoned);
+        driver.and_then(Driver::run)
     })?;
 
     let sources = Sources { config: &config, ids: &ids, queue: &queue, clock: &clock };
-    let outcome = smol::block_on(sources.run(signals, replayed_in, ended_in));
+    let outcome = smol::block_on(sources.run(replayed_in, &ended_in, &mut signals, &stop));
     // Also when the sources failed: what is logged is processed and checkpointed.
     queue.close();
     notify::stopping();
+    smol::block_on(or(all_ended(&ended_in), obey(&mut signals, &stop)));
     let log = join("the log thread", log);
     let engine = join("the engine thread", engine);
     drop(lock);
@@ -151,6 +157,42 @@ fn spawn<T: Send + 'static>(
         .map_err(|source| EngineError::Io { action: format!("start the {name} thread"), source })
 }
 
+struct AbandonOnDrop(Arc<Shared>);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// While a state is opened nothing new is logged, and every step is safe against a crash: a signal ends the process here,
+/// however long the opening takes.
+async fn stopped_at_start<T>(signals: &mut Signals) -> T {
+    if let Some(Ok(signal)) = signals.next().await {
+        info!(?signal, "stopped while starting; run again to go on");
+        std::process::exit(0);
+    }
+    pending().await
+}
+
+/// Waits until no thread holds its end of the channel any more.
+async fn all_ended(ended: &Receiver<()>) {
+    while ended.recv().await.is_ok() {}
+}
+
+/// While the threads end: the first signal ends waits for space, the second one the process.
+async fn obey(signals: &mut Signals, stop: &Stop) {
+    while let Some(Ok(signal)) = signals.next().await {
+        if stop.is_requested() {
+            warn!(?signal, "asked again: ending at once, as by a crash; the next start recovers");
+            std::process::exit(128 + signal as i32);
+        }
+        info!(?signal, "stopping: no more waiting for space");
+        stop.request();
+    }
+    pending().await
+}
+
 struct OnDrop(Sender<()>);
 
 impl Drop for OnDrop {
@@ -175,9 +217,10 @@ impl Sources<'_> {
     /// Runs the sources until all have ended, one has failed for good, a thread has ended, or a signal comes.
     async fn run(
         &self,
-        mut signals: Signals,
         replayed: Receiver<Replayed>,
-        ended: Receiver<()>,
+        ended: &Receiver<()>,
+        signals: &mut Signals,
+        stop: &Stop,
     ) -> Result<End, EngineError> {
         let executor = Executor::new();
         let work = async {
@@ -219,12 +262,13 @@ impl Sources<'_> {
             };
             or(failed, all).await
         };
-        let stop = async {
+        let asked = async {
             match signals.next().await {
                 Some(Ok(signal)) => info!(?signal, "stopping: what is logged is processed, then checkpointed"),
                 Some(Err(error)) => warn!(%error, "the signal watch failed; stopping"),
                 None => pending().await,
             }
+            stop.request();
             Ok(End::Stopped)
         };
         let thread_ended = async {
@@ -232,7 +276,7 @@ impl Sources<'_> {
             // Its result says why.
             Ok(End::Stopped)
         };
-        executor.run(or(or(stop, thread_ended), work)).await
+        executor.run(or(or(asked, thread_ended), work)).await
     }
 
     /// Runs one source, again and again where it fails and that is wanted, and logs its end of input.

@@ -417,7 +417,7 @@ fn narrow<T: TryFrom<i64>>(value: i64) -> Result<T, Refusal> {
 /// A number in a timestamp column.
 fn counted(text: &str, unit: Option<EpochUnit>, precision: u8) -> Result<i64, Refusal> {
     match unit {
-        Some(unit) => Ok(parse::cut(parse::epoch_micros(text, unit.exponent())?, precision)),
+        Some(unit) => parse::cut(parse::epoch_micros(text, unit.exponent())?, precision),
         None if parse::epoch_micros(text, 0).is_err_and(|refusal| refusal == Refusal::Malformed) => {
             Err(Refusal::Malformed)
         }

@@ -238,7 +238,7 @@ const DAY_MICROS: i64 = 86_400_000_000;
 pub fn timestamp(text: &str, precision: u8) -> Parsed<i64> {
     let (micros, zone) = date_time(text)?;
     match zone {
-        None => Ok(cut(micros, precision)),
+        None => cut(micros, precision),
         Some(_) => Err(Refusal::ZoneGiven),
     }
 }
@@ -247,13 +247,13 @@ pub fn timestamp(text: &str, precision: u8) -> Parsed<i64> {
 pub fn timestamp_ltz(text: &str, precision: u8) -> Parsed<i64> {
     let (micros, zone) = date_time(text)?;
     match zone {
-        Some(offset_micros) => Ok(cut(micros - offset_micros, precision)),
+        Some(offset_micros) => cut(micros - offset_micros, precision),
         None => Err(Refusal::ZoneMissing),
     }
 }
 
-/// Cuts digits beyond the precision, towards the past.
-pub fn cut(micros: i64, precision: u8) -> i64 {
+/// Cuts digits beyond the precision, towards the past (of the very first stamps there is none).
+pub fn cut(micros: i64, precision: u8) -> Parsed<i64> {
     let step = match precision {
         0 => 1_000_000,
         1 => 100_000,
@@ -261,9 +261,9 @@ pub fn cut(micros: i64, precision: u8) -> i64 {
         3 => 1_000,
         4 => 100,
         5 => 10,
-        _ => return micros,
+        _ => return Ok(micros),
     };
-    micros - micros.rem_euclid(step)
+    micros.checked_sub(micros.rem_euclid(step)).ok_or(Refusal::OutOfRange)
 }
 
 /// `2026-04-02`: days since 1970.
@@ -454,6 +454,8 @@ mod tests {
         assert_eq!(epoch_micros("-1", 9), Ok(-1));
         assert_eq!(epoch_micros("-0.5", 6), Ok(-1));
         assert_eq!(epoch_micros("1e300", 0), Err(Refusal::OutOfRange));
+        assert_eq!(cut(i64::MIN, 3), Err(Refusal::OutOfRange));
+        assert_eq!(cut(i64::MIN, 6), Ok(i64::MIN));
     }
 
     #[test]

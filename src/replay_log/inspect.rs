@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::recovery::lost;
 use super::segment::{list, segment_name, spare_name};
 use super::{LogError, LogReader};
 use crate::disk::Disk;
@@ -52,6 +53,22 @@ pub struct KindSummary {
 }
 
 impl Summary {
+    /// Checks that the log holds what a start from a checkpoint at `cut` would read: a missing segment shows in nothing
+    /// else, since what lies below a gap may be what an unfinished trim has left. `cut_before` was read before the log,
+    /// `cut_after` after it: a pipeline may be at work.
+    ///
+    /// # Errors
+    /// [`LogError::Lost`].
+    pub fn check_cut(&self, dir: &Path, cut_before: Lsn, cut_after: Lsn) -> Result<(), LogError> {
+        if self.last_lsn < cut_before {
+            return Err(lost(dir, self.first_lsn, self.last_lsn, cut_before));
+        }
+        if self.first_lsn > cut_after.plus(1) {
+            return Err(lost(dir, self.first_lsn, self.last_lsn, cut_after));
+        }
+        Ok(())
+    }
+
     pub fn frames(&self) -> u64 {
         self.segments.iter().map(|segment| segment.frames).sum()
     }

@@ -81,7 +81,7 @@ pub fn open(
     }
 }
 
-fn lost(dir: &Path, first: Lsn, last: Lsn, cut: Lsn) -> LogError {
+pub(super) fn lost(dir: &Path, first: Lsn, last: Lsn, cut: Lsn) -> LogError {
     let held = if last < first { "it is empty".to_owned() } else { format!("it holds LSN {first} to {last}") };
     LogError::Lost { dir: dir.to_owned(), held, cut }
 }

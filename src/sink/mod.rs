@@ -20,6 +20,7 @@ use arrow_array::ArrayRef;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::disk::Stop;
 use crate::event::LogTime;
 use crate::expr::Field;
 use crate::settings::{Section, suggestion};
@@ -84,14 +85,15 @@ impl SinkConfig {
     }
 
     /// Opens the sink where its last committed [`Flushed::progress`] says it stands; `None`: the state is new, or the
-    /// sink is. Commit a checkpoint with its progress before the first row is written.
+    /// sink is. Commit a checkpoint with its progress before the first row is written. After `stop` it waits no longer
+    /// for space or for a reader.
     ///
     /// # Errors
     /// The medium failed, is in use, or does not hold what the progress says.
-    pub fn open(&self, schema: &[Field], progress: Option<&[u8]>) -> Result<Box<dyn Sink>, SinkError> {
+    pub fn open(&self, schema: &[Field], progress: Option<&[u8]>, stop: Stop) -> Result<Box<dyn Sink>, SinkError> {
         match self {
-            SinkConfig::File(config) => Ok(Box::new(file::FileSink::open(config, schema, progress)?)),
-            SinkConfig::Stdout(config) => Ok(Box::new(stdout::StdoutSink::open(config, schema, progress)?)),
+            SinkConfig::File(config) => Ok(Box::new(file::FileSink::open(config, schema, progress, stop)?)),
+            SinkConfig::Stdout(config) => Ok(Box::new(stdout::StdoutSink::open(config, schema, progress, stop)?)),
         }
     }
 }
@@ -184,6 +186,16 @@ pub enum SinkError {
     Locked { path: String },
     #[error("the checkpoint's position of sink {path} cannot be read: {reason}")]
     Progress { path: String, reason: String },
+    #[error(
+        "there was no space for {path} when the process was asked to stop: nothing is lost, the next start goes on from \
+         the last checkpoint"
+    )]
+    NoSpace { path: String },
+    #[error(
+        "the reader of standard output took nothing when the process was asked to stop: nothing is lost, the next start \
+         goes on from the last checkpoint"
+    )]
+    Stuck,
     #[error("the reader of standard output is gone")]
     Closed,
 }
@@ -201,7 +213,11 @@ impl SinkError {
             | SinkError::Exists { .. }
             | SinkError::Unterminated { .. }
             | SinkError::Progress { .. } => 65,
-            SinkError::Io { .. } | SinkError::NotAFile { .. } | SinkError::Closed => 74,
+            SinkError::Io { .. }
+            | SinkError::NotAFile { .. }
+            | SinkError::NoSpace { .. }
+            | SinkError::Stuck
+            | SinkError::Closed => 74,
             SinkError::Locked { .. } => 75,
         }
     }
@@ -211,12 +227,12 @@ impl SinkError {
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// Writes all of `bytes`. While the medium is full it pauses and tries again; that is no error. `write` takes what is
-/// left and how much is done, and gives the number of bytes it wrote.
+/// left and how much is done, and gives the number of bytes it wrote; `pause` gives whether to give up.
 fn write_all_waiting(
     path: &Path,
     bytes: &[u8],
     mut write: impl FnMut(&[u8], usize) -> io::Result<usize>,
-    mut pause: impl FnMut(Duration),
+    mut pause: impl FnMut(Duration) -> bool,
 ) -> Result<(), SinkError> {
     const PAUSE_MIN: Duration = Duration::from_millis(100);
     const PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -239,7 +255,9 @@ fn write_all_waiting(
                     warned = Some(Instant::now());
                     tracing::warn!(path = %path.display(), attempts, %error, "no space for output; waiting for it");
                 }
-                pause(delay);
+                if pause(delay) {
+                    return Err(SinkError::NoSpace { path: path.display().to_string() });
+                }
                 delay = (delay * 2).min(PAUSE_MAX);
             }
             Err(error) => return Err(SinkError::io("cannot write", path, error)),
@@ -291,17 +309,24 @@ mod tests {
                     }
                 }
             },
-            |pause| pauses.push(pause),
+            |pause| {
+                pauses.push(pause);
+                false
+            },
         );
         assert!(result.is_ok());
         assert_eq!(written, b"0123456789");
         assert_eq!(pauses.len(), 8);
         assert_eq!(pauses.first(), Some(&Duration::from_millis(100)));
         assert_eq!(pauses.last(), Some(&Duration::from_secs(5)));
-        let failed = write_all_waiting(Path::new("out"), b"x", |_, _| Err(io::ErrorKind::NotConnected.into()), |_| {});
+        let failed =
+            write_all_waiting(Path::new("out"), b"x", |_, _| Err(io::ErrorKind::NotConnected.into()), |_| false);
         assert!(failed.is_err_and(|error| error.exit_code() == 74));
-        let stuck = write_all_waiting(Path::new("out"), b"x", |_, _| Ok(0), |_| {});
+        let stuck = write_all_waiting(Path::new("out"), b"x", |_, _| Ok(0), |_| false);
         assert!(stuck.is_err());
+        let full = |_: &[u8], _| Err(io::ErrorKind::StorageFull.into());
+        let stopped = write_all_waiting(Path::new("out"), b"x", full, |_| true);
+        assert!(matches!(stopped, Err(SinkError::NoSpace { .. })));
     }
 
     #[test]

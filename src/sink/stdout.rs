@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use arrow_array::{Array as _, ArrayRef};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::{BUFFER_BYTES, Flushed, Sink, SinkError, write_all_waiting};
+use crate::disk::Stop;
 use crate::event::LogTime;
 use crate::expr::Field;
 use crate::format::{Encoder, FormatConfig};
@@ -34,6 +35,7 @@ pub struct StdoutSink {
     encoder: Box<dyn Encoder>,
     buffer: Vec<u8>,
     rows: u64,
+    stop: Stop,
 }
 
 /// Where the sink stands; variants are versions.
@@ -43,16 +45,25 @@ enum Progress {
 }
 
 const NAME: &str = "standard output";
+/// A pipe that is ready takes so much without blocking (PIPE_BUF).
+const WRITE_BYTES_MAX: usize = 4096;
+/// How often a writer that waits for its reader looks whether it was asked to stop.
+const STOP_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 impl StdoutSink {
     /// Opens standard output.
     ///
     /// # Errors
     /// It is closed, or the progress is not of this sink.
-    pub fn open(config: &StdoutConfig, schema: &[Field], progress: Option<&[u8]>) -> Result<StdoutSink, SinkError> {
+    pub fn open(
+        config: &StdoutConfig,
+        schema: &[Field],
+        progress: Option<&[u8]>,
+        stop: Stop,
+    ) -> Result<StdoutSink, SinkError> {
         let output = io::stdout().as_fd().try_clone_to_owned();
         let output = output.map_err(|error| SinkError::io("cannot open", Path::new(NAME), error))?;
-        StdoutSink::onto(output, config, schema, progress)
+        StdoutSink::onto(output, config, schema, progress, stop)
     }
 
     fn onto(
@@ -60,6 +71,7 @@ impl StdoutSink {
         config: &StdoutConfig,
         schema: &[Field],
         progress: Option<&[u8]>,
+        stop: Stop,
     ) -> Result<StdoutSink, SinkError> {
         let rows = match progress.map(postcard::from_bytes) {
             None => 0,
@@ -70,7 +82,7 @@ impl StdoutSink {
         };
         let encoder = config.format.encoder(schema);
         let buffer = encoder.header();
-        Ok(StdoutSink { output, encoder, buffer, rows })
+        Ok(StdoutSink { output, encoder, buffer, rows, stop })
     }
 }
 
@@ -89,16 +101,25 @@ impl Sink for StdoutSink {
     fn flush(&mut self) -> Result<(), SinkError> {
         // Held so that rows and what others print do not mix within a line.
         let _lock = io::stdout().lock();
+        let mut stuck = false;
         let write = |rest: &[u8], _: usize| loop {
-            match rustix::io::write(&self.output, rest) {
+            // A reader that takes nothing would hold a blocking write beyond every request to stop.
+            while poll(&mut [PollFd::new(&self.output, PollFlags::OUT)], Some(&STOP_LOOK))? == 0 {
+                if self.stop.is_requested() {
+                    stuck = true;
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+            match rustix::io::write(&self.output, rest.get(..WRITE_BYTES_MAX).unwrap_or(rest)) {
                 // Another program on the terminal may have made it non-blocking.
-                Err(rustix::io::Errno::AGAIN) => poll(&mut [PollFd::new(&self.output, PollFlags::OUT)], None)?,
+                Err(rustix::io::Errno::AGAIN) => {}
                 written => return written.map_err(io::Error::from),
-            };
+            }
         };
-        let written = write_all_waiting(Path::new(NAME), &self.buffer, write, std::thread::sleep);
+        let written = write_all_waiting(Path::new(NAME), &self.buffer, write, |delay| self.stop.pause(delay));
         self.buffer.clear();
         match written {
+            Err(_) if stuck => Err(SinkError::Stuck),
             Err(SinkError::Io { source, .. }) if source.kind() == io::ErrorKind::BrokenPipe => Err(SinkError::Closed),
             written => written,
         }
@@ -129,7 +150,8 @@ mod tests {
 
     fn open(output: impl Into<OwnedFd>, format: &FormatConfig, progress: Option<&[u8]>) -> StdoutSink {
         let config = StdoutConfig { format: format.clone() };
-        StdoutSink::onto(output.into(), &config, &[Field::new("n", DataType::Int)], progress).expect("opens")
+        StdoutSink::onto(output.into(), &config, &[Field::new("n", DataType::Int)], progress, Stop::default())
+            .expect("opens")
     }
 
     fn column(values: Vec<i32>) -> Vec<ArrayRef> {
@@ -184,7 +206,7 @@ mod tests {
     fn a_foreign_progress_is_refused() {
         let (_reader, writer) = io::pipe().expect("a pipe");
         let config = StdoutConfig { format: FormatConfig::Json };
-        let opened = StdoutSink::onto(writer.into(), &config, &[], Some(&[9, 9]));
+        let opened = StdoutSink::onto(writer.into(), &config, &[], Some(&[9, 9]), Stop::default());
         assert!(opened.is_err_and(|error| error.exit_code() == 65));
     }
 }

@@ -1,0 +1,190 @@
+//! What is full, and what blocks: a disk without space, a reader that takes nothing, a log at its cap. The pipeline waits,
+//! goes on by itself, loses and repeats nothing, and ends when it is asked to.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{Place, Running, outcome, until};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A stop must not wait for space or for a reader.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const ROWS: usize = 60_000;
+
+/// More bytes than the smallest log holds, into `sink`; state and output may be on a disk of their own.
+fn place(state: &str, sink: &str) -> Place {
+    let place = Place::new();
+    place.write(
+        "f.toml",
+        &format!(
+            r#"
+[pipeline]
+name = "full"
+state = "{state}"
+[durability]
+delay = "10ms"
+[checkpoint]
+every = "100ms"
+[log]
+max_size = "1MiB"
+compression = "none"
+[source.plant]
+type = "file"
+path = "input.ndjson"
+columns = {{ device = "STRING", n = "INT" }}
+[query.rows]
+sql = "SELECT device, n FROM plant"
+[sink.rows]
+from = "rows"
+{sink}
+"#
+        ),
+    );
+    place.write("input.ndjson", &rows());
+    place
+}
+
+fn rows() -> String {
+    (0..ROWS).map(|n| format!("{{\"device\":\"device-{}\",\"n\":{n}}}\n", n % 100)).collect()
+}
+
+/// Starts with standard output as a pipe that nobody reads yet; waits until the log can take no more.
+fn blocked(place: &Place) -> Running {
+    let errors = std::fs::OpenOptions::new().create(true).append(true).open(place.path("stderr.txt")).expect("opens");
+    let child = place.command(&["run", "f.toml"]).stdout(Stdio::piped()).stderr(errors).spawn().expect("starts");
+    let running = Running { child };
+    let segments = || {
+        let entries = std::fs::read_dir(place.path("state/log")).ok()?;
+        Some(entries.filter_map(Result::ok).filter(|e| e.file_name().to_string_lossy().ends_with(".segment")).count())
+    };
+    until(PATIENCE, "the log fills", || segments().filter(|segments| *segments >= 7));
+    running
+}
+
+#[test]
+fn a_log_that_filled_up_behind_a_slow_reader_goes_on() {
+    let place = place("state", "type = \"stdout\"");
+    let mut running = blocked(&place);
+    let mut text = String::new();
+    let mut output = running.child.stdout.take().expect("a pipe");
+    // A reader in a thread, so that a pipeline that hangs fails the test.
+    let reading = std::thread::spawn(move || output.read_to_string(&mut text).map(|_| text));
+    assert_eq!(running.wait(PATIENCE), 0, "{}", place.text("stderr.txt"));
+    assert!(reading.join().expect("reads").expect("UTF-8") == rows());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_reader_that_takes_nothing() {
+    let place = place("state", "type = \"stdout\"");
+    let mut running = blocked(&place);
+    terminate(&running);
+    assert_eq!(running.wait(STOP_PATIENCE), 74, "{}", place.text("stderr.txt"));
+    assert!(place.text("stderr.txt").contains("nothing is lost"), "{}", place.text("stderr.txt"));
+    // The next start begins behind the last checkpoint at the latest, and repeats only what stands behind it.
+    let output = place.forebay(&["run", "f.toml"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(rows().ends_with(&*String::from_utf8_lossy(&output.stdout)));
+}
+
+fn terminate(running: &Running) {
+    let pid = rustix::process::Pid::from_child(&running.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the process is there");
+}
+
+/// A small file system in memory, unmounted when dropped; none where this user may not mount.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: PathBuf) -> Option<SmallDisk> {
+        std::fs::create_dir_all(&at).expect("a directory");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&at).status();
+        mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(at))
+    }
+
+    /// Takes all space but so much.
+    fn fill_but(&self, left_bytes: u64) {
+        let path = self.ballast();
+        let _full = std::fs::write(&path, vec![b'x'; 16 << 20]);
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("opens");
+        let length = file.metadata().expect("a length").len();
+        file.set_len(length.saturating_sub(left_bytes)).expect("gives back");
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.ballast()).expect("removes");
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn no_mount() {
+    println!("skipped: this user may not mount a file system");
+}
+
+#[test]
+fn a_full_disk_under_the_output_is_waited_for() {
+    for state in ["state", "disk/state"] {
+        let place = place(state, "type = \"file\"\npath = \"disk/out/rows.ndjson\"");
+        let Some(disk) = SmallDisk::mount(place.path("disk")) else { return no_mount() };
+        disk.fill_but(if state == "state" { 64 << 10 } else { 1500 << 10 });
+        let mut running = place.start("f.toml");
+        until(PATIENCE, "the disk is full", || place.text("stderr.txt").contains("no space").then_some(()));
+        assert!(running.child.try_wait().expect("a child").is_none(), "{}", place.text("stderr.txt"));
+        disk.free();
+        assert_eq!(running.wait(PATIENCE), 0, "{}", place.text("stderr.txt"));
+        assert!(place.text("disk/out/rows.ndjson") == rows());
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_space() {
+    let place = place("state", "type = \"file\"\npath = \"disk/out/rows.ndjson\"");
+    let Some(disk) = SmallDisk::mount(place.path("disk")) else { return no_mount() };
+    disk.fill_but(64 << 10);
+    let mut running = place.start("f.toml");
+    until(PATIENCE, "the disk is full", || place.text("stderr.txt").contains("no space").then_some(()));
+    terminate(&running);
+    assert_eq!(running.wait(STOP_PATIENCE), 74, "{}", place.text("stderr.txt"));
+    disk.free();
+    let (code, message) = outcome(&place.forebay(&["run", "f.toml"]));
+    assert_eq!(code, 0, "{message}");
+    assert!(place.text("disk/out/rows.ndjson") == rows());
+}
+
+#[test]
+fn a_missing_segment_is_found_by_verify_as_by_a_start() {
+    let place = place("state", "type = \"stdout\"");
+    let mut running = blocked(&place);
+    running.kill();
+    let segment = |number: u32| place.path(&format!("state/log/{number:012}.segment"));
+    let third =
+        (1..100).find(|number| segment(number + 3).exists() && segment(*number).exists()).expect("segments") + 2;
+    std::fs::remove_file(segment(third)).expect("removes");
+    for command in [["log", "verify", "state"].as_slice(), &["run", "f.toml"]] {
+        let (code, message) = outcome(&place.forebay(command));
+        assert_eq!(code, 65, "{command:?}: {message}");
+        assert!(message.contains("lost durable data"), "{command:?}: {message}");
+    }
+}
+
+#[test]
+fn a_lost_checkpoint_beside_a_log_is_named() {
+    let place = place("state", "type = \"stdout\"");
+    let mut running = blocked(&place);
+    running.kill();
+    std::fs::remove_dir_all(place.path("state/checkpoint")).expect("removes");
+    let (code, message) = outcome(&place.forebay(&["run", "f.toml"]));
+    assert_eq!(code, 65, "{message}");
+    assert!(message.contains("holds a log, but there is no checkpoint"), "{message}");
+    assert!(!Path::new(&place.path("state/checkpoint/data.mdb")).exists(), "nothing was made anew");
+}
