@@ -7,6 +7,7 @@ mod commands;
 mod config_errors;
 mod conformance;
 mod kills;
+mod sources;
 mod structure;
 mod support;
 mod tcp;
