@@ -4,6 +4,7 @@ pub mod check;
 pub mod checkpoint;
 mod dump;
 pub mod explain;
+mod hints;
 pub mod log;
 pub mod run;
 pub mod sample;
@@ -277,31 +278,37 @@ pub fn main(arguments: &[String]) -> u8 {
         })
         .collect();
     if matches!(split.as_slice(), ["--version" | "-V" | "version"]) {
-        println!("forebay {}", env!("CARGO_PKG_VERSION"));
-        return 0;
+        return finish(print(&mut std::io::stdout(), &format!("forebay {}\n", env!("CARGO_PKG_VERSION"))));
     }
     let parsed = match Arguments::from_args(&["forebay"], &split) {
         Ok(parsed) => parsed,
         Err(early) => {
             return match early.status {
-                Ok(()) => {
-                    println!("{}", early.output.trim_end());
-                    0
-                }
+                Ok(()) => finish(print(&mut std::io::stdout(), &format!("{}\n", early.output.trim_end()))),
                 Err(()) => {
-                    eprintln!("{}", early.output.trim_end());
+                    complain(early.output.trim_end());
                     USAGE
                 }
             };
         }
     };
-    match dispatch(parsed.command) {
+    finish(dispatch(parsed.command))
+}
+
+/// The exit code of a command's outcome, after saying what went wrong.
+fn finish(outcome: Result<(), Failure>) -> u8 {
+    match outcome {
         Ok(()) => 0,
         Err(failure) => {
-            eprintln!("error: {}", failure.message);
+            complain(&format!("error: {}", failure.message));
             failure.code
         }
     }
+}
+
+/// A line on standard error. If nobody can read it, the exit code still says it.
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn dispatch(command: Command) -> Result<(), Failure> {

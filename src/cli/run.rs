@@ -1,6 +1,6 @@
 //! `forebay run`: runs a pipeline, with its messages on standard error.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -8,6 +8,7 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use super::Failure;
+use super::hints::hints;
 use crate::checkpoint::{DIRECTORY, VERIFY_AT_START_BYTES};
 use crate::config;
 use crate::engine::EngineError;
@@ -20,13 +21,10 @@ use crate::engine::run::{End, Summary, listen_for_stop, run as run_engine};
 pub fn run(path: &Path) -> Result<(), Failure> {
     let config = config::load(path)?;
     log_to_stderr();
-    let place = path.display().to_string();
-    tracing::info!(
-        log = %format!("forebay log cat {place} --from 10s"),
-        checkpoints = %format!("forebay checkpoint list {place}"),
-        plan = %format!("forebay explain {place}"),
-        "to look inside while it runs"
-    );
+    if !is_service() {
+        let program = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
+        let _ = std::io::stderr().write_all(hints(&config, &program, &path.display().to_string()).as_bytes());
+    }
     let failure = |error: EngineError| Failure::new(&error, error.exit_code());
     let signals = listen_for_stop().map_err(failure)?;
     verify_checkpoint(&config.pipeline.state)?;
@@ -98,6 +96,11 @@ fn report(summary: &Summary) {
     }
 }
 
+/// Whether systemd reads what is written to standard error.
+fn is_service() -> bool {
+    std::env::var_os("JOURNAL_STREAM").is_some()
+}
+
 /// Messages go to standard error: plain for a service (systemd stamps them), with time and colour on a terminal.
 /// `FOREBAY_LOG` = error, warn, info (default), debug or trace.
 fn log_to_stderr() {
@@ -109,9 +112,5 @@ fn log_to_stderr() {
         .with_target(false)
         .with_ansi(terminal);
     // A second subscriber (tests in one process) is no failure.
-    let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
-        builder.without_time().try_init()
-    } else {
-        builder.try_init()
-    };
+    let _ = if is_service() { builder.without_time().try_init() } else { builder.try_init() };
 }

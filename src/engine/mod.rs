@@ -26,7 +26,10 @@ use crate::state::StateError;
 /// Why the engine stopped.
 #[derive(Debug, Error)]
 pub enum EngineError {
-    #[error("source {source_name}, LSN {lsn}: {reason} (the source says on_error = \"stop\")")]
+    #[error(
+        "source {source_name}, LSN {lsn}: {reason}. The source says on_error = \"stop\"; with \"dead_letter\" the message \
+         goes to {source_name}.dead and the rest goes on"
+    )]
     Refused { source_name: String, lsn: Lsn, reason: String },
     #[error("sink {sink}: {source}")]
     Sink {

@@ -24,7 +24,7 @@ use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
     self, CheckpointError, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot,
 };
-use crate::config::{self, Config};
+use crate::config::{self, Config, OnError};
 use crate::disk::{Clock, Disk, LogClock, RealDisk, Stop, SystemClock};
 use crate::event::{Epoch, Lsn, RecordKind, Run, SourceId, Start as StartRecord};
 use crate::replay_log::{self, Identity, LogOptions, LogReader, LogWriter, StateLock};
@@ -351,9 +351,14 @@ fn change_config(
     writer: &LogWriter,
     log_dir: &Path,
 ) -> Result<CheckpointMeta, EngineError> {
-    let old = config::parse("the configuration kept in the checkpoint", &meta.config).map_err(|problems| {
+    let mut old = config::parse("the configuration kept in the checkpoint", &meta.config).map_err(|problems| {
         EngineError::Saved { what: "the old configuration".into(), reason: problems.to_string() }
     })?;
+    // Whether to stop at a bad message changes no row, and to go on after such a stop is why one changes it.
+    for source in &mut old.sources {
+        let new = config.sources.iter().find(|new| new.name == source.name);
+        source.on_error = new.map_or(OnError::DeadLetter, |new| new.on_error);
+    }
     refuse_changed_state(config, &meta, store)?;
     // A signal ends the process at once here.
     let stop = Stop::default();

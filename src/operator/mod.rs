@@ -79,18 +79,24 @@ impl Default for StreamClock {
 }
 
 impl StreamClock {
-    /// The clock of an operator over these inputs: the least watermark of those that are neither idle nor ended; the
-    /// watermark stays where it is while there is none, until all have ended.
+    /// The clock of an operator over these inputs, as Flink's `StatusWatermarkValve` has it: the least watermark of those
+    /// that are neither idle nor ended. One that comes back from idleness and is behind does not count until it has
+    /// caught up. When all have become idle nobody waits for anybody: the greatest watermark counts.
     #[must_use]
     pub fn combine(self, inputs: &[StreamClock]) -> StreamClock {
         let ended = inputs.iter().all(|input| input.ended);
-        let active = inputs.iter().filter(|input| !input.idle && !input.ended).map(|input| input.watermark).min();
-        let watermark = match active {
-            _ if ended => WATERMARK_MAX,
-            Some(least) => least.max(self.watermark),
-            None => self.watermark,
+        let running = || inputs.iter().filter(|input| !input.ended);
+        let active = || running().filter(|input| !input.idle);
+        let idle = !ended && active().next().is_none();
+        let watermark = if ended {
+            WATERMARK_MAX
+        } else if idle {
+            running().map(|input| input.watermark).fold(self.watermark, EventTime::max)
+        } else {
+            let aligned = active().map(|input| input.watermark).filter(|watermark| *watermark >= self.watermark);
+            aligned.min().unwrap_or(self.watermark)
         };
-        StreamClock { watermark, idle: active.is_none() && !ended, ended }
+        StreamClock { watermark, idle, ended }
     }
 }
 
@@ -328,4 +334,44 @@ pub fn event_times(column: &ArrayRef) -> impl Iterator<Item = Option<EventTime>>
     let typed = column.as_any().downcast_ref::<TimestampMicrosecondArray>();
     (0..column.len())
         .map(move |row| typed.filter(|t| !arrow_array::Array::is_null(t, row)).map(|t| t.value(row).div_euclid(1000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(watermark: EventTime) -> StreamClock {
+        StreamClock { watermark, ..StreamClock::default() }
+    }
+
+    fn idle(watermark: EventTime) -> StreamClock {
+        StreamClock { idle: true, ..at(watermark) }
+    }
+
+    #[test]
+    fn the_slowest_active_input_counts() {
+        let start = StreamClock::default();
+        let ended = StreamClock { ended: true, ..at(WATERMARK_MAX) };
+        assert_eq!(start.combine(&[at(5), at(3)]), at(3));
+        assert_eq!(at(3).combine(&[at(5), idle(3)]), at(5));
+        assert_eq!(at(3).combine(&[at(5), ended]), at(5));
+        assert_eq!(at(5).combine(&[ended, ended]), ended);
+    }
+
+    #[test]
+    fn when_all_are_idle_the_greatest_watermark_counts_whichever_became_idle_first() {
+        assert_eq!(at(3).combine(&[idle(5), at(3)]).combine(&[idle(5), idle(3)]), idle(5));
+        assert_eq!(at(3).combine(&[at(5), idle(3)]).combine(&[idle(5), idle(3)]), idle(5));
+        let ended = StreamClock { ended: true, ..at(WATERMARK_MAX) };
+        assert_eq!(at(3).combine(&[idle(4), ended]), idle(4), "an end is no reason to close what is still open");
+    }
+
+    #[test]
+    fn an_input_that_comes_back_behind_does_not_hold_up_the_others() {
+        let back = at(5).combine(&[at(5), at(1)]);
+        assert_eq!(back, at(5));
+        assert_eq!(back.combine(&[at(9), at(1)]), at(9));
+        // Caught up: it counts again.
+        assert_eq!(at(9).combine(&[at(20), at(10)]), at(10));
+    }
 }

@@ -53,7 +53,7 @@ pub enum LogError {
     Malformed,
     #[error("the log cannot be set up like this: {0}")]
     Options(String),
-    #[error("there is no log in {dir}")]
+    #[error("there is no log in {dir}: name the state directory of a pipeline that has run")]
     NoLog { dir: PathBuf },
     #[error("LSN {wanted} is no longer in the log, which starts at LSN {first}")]
     Trimmed { wanted: Lsn, first: Lsn },

@@ -61,7 +61,7 @@ pub async fn receive<S: AsFd>(
             check_at = None;
             let lost = drops.since_last().await.map_err(SourceError::io("read the drop count of", what))?;
             if lost > 0 {
-                tracing::warn!(source = out.name(), lost, "The socket's receive buffer was full: datagrams were lost.");
+                tracing::warn!(source = %out.name(), lost, "the socket's receive buffer was full: datagrams were lost");
                 let reason = "the socket's receive buffer was full".to_owned();
                 out.send_gap(&Gap { reason, messages: Some(lost), bytes: None }, None).await?;
             }

@@ -111,7 +111,7 @@ async fn run(config: ExecConfig, out: Output) -> Result<End, SourceError> {
         }
         if let Some(suppressed) = warnings.count(&out) {
             let (name, command) = (out.name(), config.line());
-            tracing::warn!(source = name, suppressed, command, %status, "The command ended; the source starts it again.");
+            tracing::warn!(source = %name, suppressed, command, %status, "the command ended; the source starts it again");
         }
         backoff.wait(&out).await;
     }
@@ -174,7 +174,7 @@ async fn pass_on(mut stderr: ChildStderr, out: Output) {
         if let Some(suppressed) = warnings.count(&out) {
             let text = String::from_utf8_lossy(buffer.get(..count).unwrap_or_default());
             let text = text.trim_end();
-            tracing::warn!(source = out.name(), suppressed, text, "The command wrote to its standard error.");
+            tracing::warn!(source = %out.name(), suppressed, text, "the command wrote to its standard error");
         }
     }
 }

@@ -370,7 +370,7 @@ impl<'a> Reading<'a> {
     }
 
     async fn gap(&self, reason: String) -> Result<(), Closed> {
-        tracing::warn!(source = self.out.name(), path = %self.path.display(), reason, "Input may be lost.");
+        tracing::warn!(source = %self.out.name(), path = %self.path.display(), reason, "input may be lost");
         self.control(RecordKind::Gap, &encode(&Gap { reason, messages: None, bytes: None })).await
     }
 }
@@ -517,7 +517,7 @@ async fn begin<'a>(
             Ok(found) => break found,
             Err(error @ SourceError::Io { .. }) => {
                 if let Some(suppressed) = missing.count(out) {
-                    tracing::warn!(source = out.name(), suppressed, %error, "The source waits for its file.");
+                    tracing::warn!(source = %out.name(), suppressed, %error, "the source waits for its file");
                 }
                 smol::Timer::after(LOOK_INTERVAL).await;
             }

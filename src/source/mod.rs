@@ -209,6 +209,18 @@ impl SourceConfig {
         framing.max_length = framing.max_length.min(bytes_max);
     }
 
+    /// The address that takes lines of text over TCP, if the source has one.
+    pub fn line_address(&self) -> Option<&str> {
+        match self {
+            SourceConfig::Tcp(TcpConfig { side: tcp::Side::Listen { address, .. }, framing })
+                if framing.method == framing::Method::Lines =>
+            {
+                Some(address)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a source that had ended at `position` has new input now, as far as can be told.
     pub fn has_more(&self, position: Option<Position>) -> bool {
         match self {

@@ -1,7 +1,7 @@
 //! Polls files such as those of `/sys` and `/proc`. Each poll gives one message: a JSON object with a number for each
 //! reading, in the order of the config.
 //!
-//! A reading that cannot be had (the file vanished, holds no number) is null and a warning. Polls keep to a steady
+//! A reading that cannot be had (the file vanished, holds no number) is null; the log says when that begins and ends. Polls keep to a steady
 //! schedule from the first on; those that a stopped machine or a full queue made impossible are left out. Integers
 //! without `scale` and `offset` stay exact.
 
@@ -212,8 +212,8 @@ impl Source for Sensor {
 }
 
 async fn run(config: SensorConfig, out: Output) -> Result<End, SourceError> {
-    let mut readings: Vec<(Reading, Warnings)> =
-        config.readings.into_iter().map(|reading| (reading, Warnings::new())).collect();
+    let mut readings: Vec<(Reading, Trouble)> =
+        config.readings.into_iter().map(|reading| (reading, Trouble::new())).collect();
     let mut due = Instant::now();
     loop {
         let arrival = out.now();
@@ -225,14 +225,9 @@ async fn run(config: SensorConfig, out: Output) -> Result<End, SourceError> {
         })
         .await;
         let mut message = String::from("{");
-        for ((reading, warnings), result) in readings.iter_mut().zip(polled) {
-            let value = result.unwrap_or_else(|reason| {
-                if let Some(suppressed) = warnings.count(&out) {
-                    let name = out.name();
-                    tracing::warn!(source = name, suppressed, reading = reading.name, reason, "A reading is missing.");
-                }
-                "null".to_owned()
-            });
+        for ((reading, trouble), result) in readings.iter_mut().zip(polled) {
+            trouble.note(&out, &reading.name, result.as_ref().err());
+            let value = result.unwrap_or_else(|_| "null".to_owned());
             if message.len() > 1 {
                 message.push(',');
             }
@@ -246,6 +241,37 @@ async fn run(config: SensorConfig, out: Output) -> Result<End, SourceError> {
         out.send(run).await?;
         due = next_due(due, config.every, Instant::now());
         smol::Timer::at(due).await;
+    }
+}
+
+/// Whether a reading cannot be had: said when that begins and when it ends, not at every poll.
+struct Trouble {
+    missing: bool,
+    /// The log has a warning of which the end is to be told.
+    said: bool,
+    warnings: Warnings,
+}
+
+impl Trouble {
+    fn new() -> Trouble {
+        Trouble { missing: false, said: false, warnings: Warnings::new() }
+    }
+
+    fn note(&mut self, out: &Output, reading: &str, reason: Option<&String>) {
+        let source = out.name();
+        let was_missing = std::mem::replace(&mut self.missing, reason.is_some());
+        match reason {
+            Some(reason) if !was_missing => {
+                if let Some(suppressed) = self.warnings.count(out) {
+                    self.said = true;
+                    tracing::warn!(%source, suppressed, %reading, %reason, "a reading is missing; it is NULL until it comes");
+                }
+            }
+            None if std::mem::take(&mut self.said) => {
+                tracing::info!(%source, %reading, "a reading is there again");
+            }
+            _ => {}
+        }
     }
 }
 
@@ -284,7 +310,8 @@ mod tests {
         ));
         let first = r#"{"temp":47.25,"load":0.58,"free":18446744073709551615,"gone":null,"text":null}"#;
         assert_eq!(source.until_seen(2)[..2], messages(&[first, first]));
-        assert!(source.count(|c| &c.warnings) >= 4);
+        // `gone` and `text`, once each.
+        assert_eq!(source.count(|c| &c.warnings), 2);
         std::fs::remove_file(hwmon.join("temp1_input")).unwrap();
         std::fs::write(dir.path().join("gone"), "7").unwrap();
         let second = r#"{"temp":null,"load":0.58,"free":18446744073709551615,"gone":7,"text":null}"#;

@@ -117,7 +117,7 @@ async fn run(config: SerialConfig, out: Output) -> Result<End, SourceError> {
         let opening = config.clone();
         let lost = match smol::unblock(move || opening.open()).await {
             Ok(port) => {
-                tracing::info!(source = out.name(), %device, "The serial device is open.");
+                tracing::info!(source = %out.name(), %device, "the serial device is open");
                 backoff.reset();
                 read_port(port, &config, &out).await?
             }
@@ -129,7 +129,7 @@ async fn run(config: SerialConfig, out: Output) -> Result<End, SourceError> {
         };
         if let Some(suppressed) = warnings.count(&out) {
             let name = out.name();
-            tracing::warn!(source = name, suppressed, %device, reason = lost, "No serial device; the source tries again.");
+            tracing::warn!(source = %name, suppressed, %device, reason = lost, "no serial device; the source tries again");
         }
         backoff.wait(&out).await;
     }

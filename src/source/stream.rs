@@ -214,7 +214,7 @@ where
                 Ok(accepted) => accepted,
                 Err(error) => {
                     if let Some(suppressed) = failed.count(&out) {
-                        tracing::warn!(source = out.name(), suppressed, %error, "A connection could not be accepted.");
+                        tracing::warn!(source = %out.name(), suppressed, %error, "a connection could not be accepted");
                     }
                     // Out of file descriptors, most likely: it does not help to try again at once.
                     smol::Timer::after(Backoff::FIRST).await;
@@ -225,7 +225,7 @@ where
             if Arc::strong_count(&shared) > max_connections {
                 if let Some(suppressed) = refused.count(&out) {
                     let name = out.name();
-                    tracing::warn!(source = name, suppressed, %peer, max_connections, "A connection too many was closed.");
+                    tracing::warn!(source = %name, suppressed, %peer, max_connections, "a connection too many was closed");
                 }
                 continue;
             }

@@ -91,7 +91,7 @@ impl Source for Tcp {
             match side {
                 Side::Listen { address, max_connections } => {
                     let listener = bind(&address, Async::<TcpListener>::bind).await?;
-                    tracing::info!(source = out.name(), %address, "The source listens.");
+                    tracing::info!(source = %out.name(), %address, "the source listens");
                     serve(listener, out, framing, max_connections).await
                 }
                 Side::Connect { address } => connect(&address, &framing, &out).await,
@@ -117,7 +117,7 @@ async fn connect(address: &str, framing: &FramingConfig, out: &Output) -> Result
     loop {
         let lost = match within(Some(CONNECT_TIMEOUT), connect_once(address)).await {
             Some(Ok((socket, remote))) => {
-                tracing::info!(source = out.name(), %address, "The source is connected.");
+                tracing::info!(source = %out.name(), %address, "the source is connected");
                 if read_socket(&socket, out, framing, &buffer, peer_name(remote)).await? {
                     backoff.reset();
                 }
@@ -128,7 +128,7 @@ async fn connect(address: &str, framing: &FramingConfig, out: &Output) -> Result
         };
         if let Some(suppressed) = warnings.count(out) {
             let name = out.name();
-            tracing::warn!(source = name, suppressed, %address, reason = lost, "Not connected; the source tries again.");
+            tracing::warn!(source = %name, suppressed, %address, reason = lost, "not connected; the source tries again");
         }
         backoff.wait(out).await;
     }
@@ -157,7 +157,7 @@ fn keep_alive(socket: &Async<TcpStream>) {
         sockopt::set_tcp_keepcnt(socket, 3)
     };
     if let Err(error) = set() {
-        tracing::debug!(%error, "Keep-alive could not be set.");
+        tracing::debug!(%error, "keep-alive could not be set");
     }
 }
 

@@ -73,7 +73,7 @@ impl Source for Udp {
             let inode = rustix::fs::fstat(&socket)
                 .map_err(|error| SourceError::io("look at the socket of", &address)(error.into()))?
                 .st_ino;
-            tracing::info!(source = out.name(), %address, "The source listens.");
+            tracing::info!(source = %out.name(), %address, "the source listens");
             let drops = ProcDrops { inode: inode.to_string(), last: 0 };
             receive(&socket, &address, &out, &framing, sender_name, drops).await
         })
@@ -90,7 +90,7 @@ fn set_receive_buffer(socket: &Async<UdpSocket>, wanted: usize, out: &Output) ->
     let granted = sockopt::socket_recv_buffer_size(socket)? / 2;
     if granted < wanted {
         let name = out.name();
-        tracing::warn!(source = name, wanted, granted, "The receive buffer is smaller: raise net.core.rmem_max.");
+        tracing::warn!(source = %name, wanted, granted, "the receive buffer is smaller: raise net.core.rmem_max");
     }
     Ok(())
 }

@@ -106,14 +106,14 @@ impl Source for Unix {
                     let bound = smol::unblock(move || listen(&place, permissions, |path| UnixListener::bind(path)));
                     let (socket, _file) = bound.await.map_err(failed())?;
                     let socket = Async::new(socket).map_err(failed())?;
-                    tracing::info!(source = out.name(), %path, "The source listens.");
+                    tracing::info!(source = %out.name(), %path, "the source listens");
                     serve(Connections { socket, count: AtomicU64::new(0) }, out, framing, max_connections).await
                 }
                 Mode::Datagram => {
                     let bound = smol::unblock(move || listen(&place, permissions, |path| UnixDatagram::bind(path)));
                     let (socket, _file) = bound.await.map_err(failed())?;
                     let socket = Async::new(socket).map_err(failed())?;
-                    tracing::info!(source = out.name(), %path, "The source listens.");
+                    tracing::info!(source = %out.name(), %path, "the source listens");
                     receive(&socket, &path, &out, &framing, sender_name, NoDrops).await
                 }
             }

@@ -38,7 +38,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "control",
         ],
     ),
-    ("cli", &["event", "settings", "disk", "replay_log", "expr", "state", "checkpoint", "config", "engine"]),
+    ("cli", &["event", "settings", "disk", "replay_log", "expr", "format", "state", "checkpoint", "config", "engine"]),
 ];
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
@@ -110,4 +110,22 @@ fn only_the_checkpoint_folder_knows_lmdb() {
 fn main_is_short() {
     let main = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/main.rs");
     assert!(std::fs::read_to_string(main).expect("main.rs").lines().count() < 60);
+}
+
+#[test]
+fn links_in_the_documents_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut links = 0;
+    for document in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+        let text = std::fs::read_to_string(root.join(document)).expect("a document");
+        for rest in text.split("](").skip(1) {
+            let target = rest.split(')').next().unwrap_or_default();
+            let file = target.split('#').next().unwrap_or_default();
+            if !target.contains("://") && !file.is_empty() {
+                assert!(root.join(file).exists(), "{document} links to {target}");
+                links += 1;
+            }
+        }
+    }
+    assert!(links > 3, "the test reads the links: {links}");
 }
