@@ -13,6 +13,7 @@ use crate::checkpoint::{DIRECTORY, VERIFY_AT_START_BYTES};
 use crate::config;
 use crate::engine::EngineError;
 use crate::engine::run::{End, Summary, listen_for_stop, run as run_engine};
+use crate::source::guard_with;
 
 /// Runs the pipeline of a configuration file.
 ///
@@ -24,6 +25,9 @@ pub fn run(path: &Path) -> Result<(), Failure> {
     if !is_service() {
         let program = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
         let _ = std::io::stderr().write_all(hints(&config, &program, &path.display().to_string()).as_bytes());
+    }
+    if let Ok(me) = std::env::current_exe() {
+        guard_with(me);
     }
     let failure = |error: EngineError| Failure::new(&error, error.exit_code());
     let signals = listen_for_stop().map_err(failure)?;

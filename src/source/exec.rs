@@ -1,14 +1,17 @@
 //! The standard output of a command. Each run of the command counts as a connection, whose peer is its program.
 //!
-//! The command is a process group of its own, killed when it ends, and when the source is dropped. A process that is
-//! killed with SIGKILL leaves its command running until that writes to the closed pipe. What the command writes to
-//! its standard error goes to our log output, at most once in ten seconds.
+//! The command is a process group of its own, killed when it ends, and when the source is dropped. So that it does not
+//! outlive a process that is killed with SIGKILL, it is started through a guard ([`guard_with`]): this program again,
+//! which asks the kernel for a SIGKILL at its parent's death and then becomes the command. What the command writes to its
+//! standard error goes to our log output, at most once in ten seconds.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
 use smol::io::AsyncReadExt;
 use smol::process::{Child, ChildStderr, ChildStdout, Command};
 
@@ -17,6 +20,47 @@ use super::queue::Closed;
 use super::stream::{Ending, READ_BYTES, Stream};
 use super::{Backoff, End, Output, Running, Source, SourceError, Warnings, within};
 use crate::settings::Section;
+
+/// The program whose first arguments [`GUARD_WORD`] make it a guard.
+static GUARD: OnceLock<PathBuf> = OnceLock::new();
+/// What tells a guard from a command of a person's.
+pub const GUARD_WORD: &str = "__guard";
+
+/// From now on commands are started through this program, whose `main` calls [`guard`]. Without it (in unit tests)
+/// commands are started directly.
+pub fn guard_with(program: PathBuf) {
+    let _ = GUARD.set(program);
+}
+
+fn guarded(program: &str) -> std::process::Command {
+    match GUARD.get() {
+        None => std::process::Command::new(program),
+        Some(guard) => {
+            let mut command = std::process::Command::new(guard);
+            command.arg(GUARD_WORD).arg(std::process::id().to_string()).arg(program);
+            command
+        }
+    }
+}
+
+/// Becomes the command `arguments` (the parent's process id, the program, its arguments) that dies with its parent.
+/// Returns only where that failed: the exit code.
+pub fn guard(arguments: &[std::ffi::OsString]) -> u8 {
+    use std::os::unix::process::CommandExt;
+    let [parent, program, arguments @ ..] = arguments else { return 64 };
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        eprintln!("cannot be bound to the parent's life: {error}");
+        return 74;
+    }
+    // A parent that was gone before the call is noticed by the child's having another one.
+    let is_orphan = getppid().map(|pid| pid.as_raw_nonzero().to_string()) != parent.to_str().map(str::to_owned);
+    if is_orphan {
+        return 74;
+    }
+    let error = std::process::Command::new(program).args(arguments).exec();
+    eprintln!("cannot start {}: {error}", program.display());
+    127
+}
 
 /// A command that ran for this long before it ended is started again soon.
 const GOOD_RUN: Duration = Duration::from_secs(10);
@@ -119,7 +163,7 @@ async fn run(config: ExecConfig, out: Output) -> Result<End, SourceError> {
 
 async fn run_once(config: &ExecConfig, out: &Output) -> Result<ExitStatus, SourceError> {
     let failed = || SourceError::io("run", format!("`{}`", config.line()));
-    let mut command = std::process::Command::new(config.program());
+    let mut command = guarded(config.program());
     command.args(config.command.iter().skip(1));
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut command = Command::from(command);

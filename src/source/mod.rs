@@ -34,7 +34,7 @@ use thiserror::Error;
 use crate::event::{Gap, LogTime, Position, RecordKind, Run, SourceId};
 use crate::settings::{Section, suggestion};
 
-pub use exec::ExecConfig;
+pub use exec::{ExecConfig, GUARD_WORD, guard, guard_with};
 pub use file::FileConfig;
 pub use sensor::SensorConfig;
 pub use serial::SerialConfig;

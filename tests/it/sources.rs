@@ -228,6 +228,20 @@ fn the_lines_of_a_command() {
     stopped(&place, running);
 }
 
+/// A killed process must not leave its commands behind: each restart would add one.
+#[test]
+fn a_command_dies_with_the_process_that_is_killed() {
+    let place = Place::new();
+    let command = "echo \"{\\\"device\\\":\\\"$$\\\",\\\"temp\\\":1}\"; while :; do sleep 0.05; done";
+    place.write("f.toml", &copying(&format!("type = \"exec\"\ncommand = [\"sh\", \"-c\", {command:?}]")));
+    let mut running = place.start("f.toml");
+    let device = rows(&place, "out/rows.ndjson", 1).remove(0)["device"].clone();
+    let child = format!("/proc/{}", device.as_str().expect("a process id"));
+    assert!(std::path::Path::new(&child).exists());
+    running.kill();
+    until(PATIENCE, "the command ends too", || (!std::path::Path::new(&child).exists()).then_some(()));
+}
+
 #[test]
 fn a_file_is_followed_through_rotation_and_restarts() {
     let place = Place::new();

@@ -38,7 +38,22 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "control",
         ],
     ),
-    ("cli", &["event", "settings", "disk", "replay_log", "expr", "format", "state", "checkpoint", "config", "engine"]),
+    (
+        "cli",
+        &[
+            "event",
+            "settings",
+            "disk",
+            "source",
+            "replay_log",
+            "expr",
+            "format",
+            "state",
+            "checkpoint",
+            "config",
+            "engine",
+        ],
+    ),
 ];
 
 fn files(dir: &Path, found: &mut Vec<PathBuf>) {
