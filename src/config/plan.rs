@@ -254,6 +254,8 @@ fn sources_below(
         Node::Project { input, .. }
         | Node::Filter { input, .. }
         | Node::Window { input, .. }
+        | Node::Unnest { input, .. }
+        | Node::Expand { input, .. }
         | Node::WindowAggregate { input, .. } => sources_below(input, roots, meeting),
         Node::UnionAll { inputs } => {
             let all: BTreeSet<String> = inputs.iter().flat_map(|input| sources_below(input, roots, meeting)).collect();
