@@ -184,7 +184,7 @@ pub(super) fn plan_queries(
         if !broken.contains(&name) && !upstream_broken {
             match plan_query(&sql.value, &catalog) {
                 Ok(plan) => {
-                    catalog.add(&name, plan.schema.clone());
+                    catalog.add_query(&name, &plan);
                     query = Some(Query { name: name.clone(), sql: sql.clone(), plan });
                 }
                 Err(errors) => {

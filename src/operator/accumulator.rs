@@ -625,12 +625,7 @@ mod tests {
     use super::*;
     use crate::expr::build;
 
-    fn call(
-        kind: AggregateKind,
-        distinct: bool,
-        parameters: Vec<crate::expr::build::Expr>,
-        of: DataType,
-    ) -> AggregateCall {
+    fn call(kind: AggregateKind, distinct: bool, parameters: Vec<build::Expr>, of: DataType) -> AggregateCall {
         let mut arguments = vec![build::column(0, of)];
         arguments.extend(parameters);
         AggregateCall::new(kind, arguments, distinct, None).expect("a call")

@@ -25,6 +25,8 @@ use crate::sql::plan::{WindowKind, WindowProperty, WindowSpec};
 /// Assigns windows to event times.
 pub struct Assigner {
     slices: Slices,
+    /// The rows carry the ends of their windows in place of event times.
+    attached: bool,
     /// `None`: the wall clock is UTC.
     zone: Option<ZoneCache>,
     time_type: DataType,
@@ -49,6 +51,7 @@ impl Slices {
             WindowKind::Cumulate { size_ms, step_ms, offset_ms } => (step_ms, size_ms, offset_ms),
             // Sessions are not cut: their own operator knows where they start.
             WindowKind::Session { gap_ms, .. } => (gap_ms, gap_ms, 0),
+            WindowKind::Attached { .. } => (1, 1, 0),
         };
         let cumulating = matches!(kind, WindowKind::Cumulate { .. });
         let slice_ms = slice_ms.max(1);
@@ -106,6 +109,7 @@ impl Assigner {
         let local = matches!(spec.time_type, DataType::TimestampLtz(_)) && *zone != TimeZone::UTC;
         Assigner {
             slices: Slices::new(&spec.kind),
+            attached: matches!(spec.kind, WindowKind::Attached { .. }),
             zone: local.then(|| ZoneCache { zone: zone.clone(), from_ms: 0, to_ms: 0, offset_ms: 0 }),
             time_type: spec.time_type.clone(),
         }
@@ -119,6 +123,9 @@ impl Assigner {
 
     /// End on the wall clock, exclusive, of the slice that an event time falls into.
     pub fn slice_of(&mut self, event_time: EventTime) -> i64 {
+        if self.attached {
+            return event_time;
+        }
         let wall = self.wall_of(event_time);
         self.slices.slice_of(wall)
     }

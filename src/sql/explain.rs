@@ -72,6 +72,7 @@ impl Plan {
                                 not passed"
                             .to_owned();
                     }
+                    WindowKind::Attached { .. } => "window end".to_owned(),
                     WindowKind::Tumble { size_ms, .. } => Duration(*size_ms).to_string(),
                     WindowKind::Hop { slide_ms, .. } => format!("slide of {}", Duration(*slide_ms)),
                     WindowKind::Cumulate { step_ms, .. } => format!("step of {}", Duration(*step_ms)),
@@ -192,6 +193,10 @@ impl fmt::Display for Window<'_> {
         let WindowSpec { kind, time_column, time_type } = self.0;
         let time = self.1.fields.get(*time_column).map_or("?", |field| &field.name);
         let offset_ms = match kind {
+            WindowKind::Attached { start } => {
+                let start = self.1.fields.get(*start).map_or("?", |field| &field.name);
+                return write!(f, "the rows' own windows, from `{start}` to `{time}`");
+            }
             WindowKind::Session { gap_ms, partition } => {
                 write!(f, "SESSION with a gap of {}", Duration(*gap_ms))?;
                 let names = partition.iter().filter_map(|column| self.1.fields.get(*column));

@@ -85,6 +85,10 @@ pub enum WindowKind {
         /// Columns of the input.
         partition: Vec<usize>,
     },
+    /// The rows carry their windows: `time_column` is the window's end, this column its start (a key).
+    Attached {
+        start: usize,
+    },
 }
 
 /// A window's own columns.

@@ -830,14 +830,13 @@ impl Planner<'_> {
         }
         inner.place = "FILTER";
         let condition = filter.map(|filter| Ok((self.condition(filter, &mut inner)?, filter))).transpose()?;
-        let below = |(planned, ast): (Expr, &Ast)| {
+        let mut below = |(planned, ast): (Expr, &Ast)| {
             grouping.below(planned).ok_or_else(|| {
-                let message = format!("{name} over the window's own columns is not supported yet");
-                SqlError::new(self.place(ast), message)
-                    .help("they are the same for all rows of a window: use them in SELECT without an aggregate")
+                let message = format!("{name} over the window's own columns needs window_start and window_end as keys");
+                SqlError::new(self.place(ast), message).help("GROUP BY window_start, window_end")
             })
         };
-        let arguments = planned.into_iter().map(below).collect::<Result<Vec<Expr>>>()?;
+        let arguments = planned.into_iter().map(&mut below).collect::<Result<Vec<Expr>>>()?;
         let condition = condition.map(below).transpose()?;
         let call = AggregateCall::new(kind, arguments, distinct, condition).map_err(|error| self.typed(expr, error))?;
         Ok(grouping.aggregate(call))

@@ -18,7 +18,7 @@ use sqlparser::ast::{
 };
 
 use super::parse::single;
-use super::plan::{Node, Plan, WindowKind};
+use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
 use super::reserved::is_reserved;
 use super::text::Text;
 use super::{Catalog, SqlError, nearest_help, types};
@@ -50,6 +50,11 @@ pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::re
     errors.sort_by_key(|error| error.span.start);
     errors.dedup();
     Err(errors)
+}
+
+/// What each column of a plan is to the window that its rows carry.
+pub(super) fn window_columns(plan: &Plan, catalog: &Catalog) -> Vec<Option<(WindowProperty, WindowSpec)>> {
+    (0..plan.schema.fields.len()).map(|column| window::window_column(plan, column, catalog)).collect()
 }
 
 /// What a query's text is planned with.

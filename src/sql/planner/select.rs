@@ -18,6 +18,18 @@ use crate::sql::parse::single;
 use crate::sql::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
 use crate::sql::{SqlError, nearest_help};
 
+/// GROUP BY and what stands above it.
+struct By<'s> {
+    schema: &'s Schema,
+    alias: Option<&'s str>,
+    /// The keys over FROM, with their places.
+    planned: (Vec<Expr>, Vec<Range<usize>>),
+    sets: Vec<Vec<usize>>,
+    having: Option<&'s Ast>,
+    projection: &'s [SelectItem],
+    place: Range<usize>,
+}
+
 /// Expressions, and the name of each with its place in the text.
 type Named = (Vec<Expr>, Vec<(String, Range<usize>)>);
 
@@ -36,6 +48,10 @@ pub(super) struct Grouping {
     properties: Vec<WindowProperty>,
     /// Over the window's input.
     calls: Vec<AggregateCall>,
+    /// The rows carry their windows: expressions over the window's own columns can stand below.
+    attached: bool,
+    /// An expression that must stand below reads the window's own columns.
+    pub reads_window: bool,
 }
 
 impl Grouping {
@@ -79,8 +95,13 @@ impl Grouping {
     }
 
     /// An expression over FROM as one over the window's input.
-    pub fn below(&self, expr: Expr) -> Option<Expr> {
-        super::window::below(&self.origins, expr)
+    pub fn below(&mut self, expr: Expr) -> Option<Expr> {
+        if self.attached {
+            return Some(expr);
+        }
+        let below = super::window::below(&self.origins, expr);
+        self.reads_window |= below.is_none();
+        below
     }
 }
 
@@ -341,6 +362,8 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// GROUP BY over a window function, which then assigns windows in the aggregation itself, or else over rows that
+    /// carry their windows.
     fn grouped(
         &mut self,
         relation: Relation,
@@ -352,17 +375,45 @@ impl Planner<'_> {
         let Relation { plan, alias } = relation;
         let schema = plan.schema.clone();
         let help = windowed(&plan);
-        let aggregated = is_aggregated(&plan);
         let (keys, sets) = self.grouping_sets(keys, &place)?;
-        let (planned, places) = self.keys(&keys, &schema, alias.as_deref(), projection, &help)?;
-        let Some(unwindowed) = self.unwindow(plan, &place)? else {
-            if aggregated {
-                return Err(SqlError::new(place, "GROUP BY over the result of a window is not supported without a window of its own")
-                    .help("group by window_time too in the inner query, select it, and put TUMBLE over it: DESCRIPTOR(window_time)"));
+        let planned = self.keys(&keys, &schema, alias.as_deref(), projection, &help)?;
+        let by =
+            By { schema: &schema, alias: alias.as_deref(), planned, sets, having, projection, place: place.clone() };
+        let attached = self.attached_windows(&plan, &by.planned.0);
+        let (aggregated, errors) = (is_aggregated(&plan), self.errors.len());
+        if let Some(unwindowed) = self.unwindow(plan.clone())? {
+            let mut reads_window = false;
+            let result = self.grouped_over(&by, unwindowed, false, &mut reads_window);
+            if result.is_ok() || !reads_window || attached.is_none() {
+                return result;
             }
-            return Err(SqlError::new(place, "GROUP BY without a window is not supported: its groups would never end")
-                .help(help));
-        };
+            self.errors.truncate(errors);
+        }
+        if let Some((window, origins)) = attached {
+            return self.grouped_over(&by, Unwindowed { input: plan, window, origins }, true, &mut false);
+        }
+        if aggregated {
+            return Err(SqlError::new(
+                place,
+                "GROUP BY over the result of a window must name its window_start and window_end",
+            )
+            .help(
+                "select and group by both; or, for a longer window, group by window_time too in the inner query, \
+                       select it, and put TUMBLE over it: DESCRIPTOR(window_time)",
+            ));
+        }
+        Err(SqlError::new(place, "GROUP BY without a window is not supported: its groups would never end").help(help))
+    }
+
+    fn grouped_over(
+        &mut self,
+        by: &By<'_>,
+        unwindowed: Unwindowed,
+        attached: bool,
+        reads_window: &mut bool,
+    ) -> Result<Plan> {
+        let By { schema, alias, planned: (planned, places), sets, having, projection, place } = by;
+        let (schema, place) = (*schema, place.clone());
         let Unwindowed { input, window, origins } = unwindowed;
         let mut grouping = Grouping {
             window,
@@ -372,18 +423,20 @@ impl Planner<'_> {
             sets: None,
             properties: Vec::new(),
             calls: Vec::new(),
+            attached,
+            reads_window: false,
         };
         let mut below = Vec::new();
         // For each key of the grouping, which of the keys as written are it.
         let mut written: Vec<Vec<usize>> = Vec::new();
-        for (index, (key, key_place)) in planned.into_iter().zip(places).enumerate() {
+        for (index, (key, key_place)) in planned.iter().zip(places).enumerate() {
             let origin = match key.kind {
                 ExprKind::Column(column) => grouping.origins.get(column),
                 _ => None,
             };
             if let Some(Origin::Property(property)) = origin {
                 if !sets.iter().all(|set| set.contains(&index)) {
-                    return Err(SqlError::new(key_place, "the window's columns must be in every grouping set")
+                    return Err(SqlError::new(key_place.clone(), "the window's columns must be in every grouping set")
                         .help("write GROUP BY window_start, window_end, GROUPING SETS (…)"));
                 }
                 if !grouping.properties.contains(property) {
@@ -392,24 +445,26 @@ impl Planner<'_> {
                 continue;
             }
             let Some(key_below) = grouping.below(key.clone()) else {
+                *reads_window = true;
                 return Err(SqlError::new(
-                    key_place,
-                    "a key computed from the window's own columns is not supported yet",
+                    key_place.clone(),
+                    "a key computed from the window's own columns needs both",
                 )
-                .help("group by window_start, window_end, and compute it in SELECT"));
+                .help("group by window_start and window_end too"));
             };
-            if let Some(known) = grouping.keys.iter().position(|known| *known == key) {
+            if let Some(known) = grouping.keys.iter().position(|known| known == key) {
                 written.get_mut(known).into_iter().for_each(|written| written.push(index));
             } else {
                 grouping.computed_keys |= !matches!(key.kind, ExprKind::Column(_));
-                grouping.keys.push(key);
+                grouping.keys.push(key.clone());
                 below.push(key_below);
                 written.push(vec![index]);
             }
         }
         let missing: Vec<&str> = [(WindowProperty::Start, "window_start"), (WindowProperty::End, "window_end")]
             .into_iter()
-            .filter(|(property, _)| !grouping.properties.contains(property))
+            // The start of an attached window is a key like others.
+            .filter(|(property, _)| !grouping.properties.contains(property) && !attached)
             .map(|(_, name)| name)
             .collect();
         if !missing.is_empty() {
@@ -438,11 +493,14 @@ impl Planner<'_> {
             grouping.sets = Some(sets.clone());
             (input, below) = self.expand(input, below, sets)?;
         }
-        let mut scope = Scope::new(&schema, alias.as_deref(), "SELECT");
+        let mut scope = Scope::new(schema, *alias, "SELECT");
         scope.grouping = Some(&mut grouping);
-        let (exprs, names) = self.list(projection, &mut scope)?;
+        let list = self.list(projection, &mut scope);
         scope.place = "HAVING";
-        let having = having.map(|having| self.condition(having, &mut scope)).transpose()?;
+        let having = having.map(|having| self.condition(having, &mut scope)).transpose();
+        *reads_window |= grouping.reads_window;
+        let (exprs, names) = list?;
+        let having = having?;
         let keys_width = grouping.keys_width();
         let Grouping { window, keys, properties, calls, .. } = grouping;
         let mut fields = Vec::new();

@@ -13,7 +13,7 @@ use crate::expr::build::{self, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::parse::single;
 use crate::sql::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
-use crate::sql::{SqlError, nearest_help};
+use crate::sql::{Catalog, SqlError, nearest_help};
 
 /// Names and types of a window's own columns.
 const COLUMNS: [(&str, WindowProperty); 3] = [
@@ -393,8 +393,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes a relation over a window apart, for a GROUP BY above it; `None`: there is no window.
-    pub(super) fn unwindow(&mut self, plan: Plan, place: &Range<usize>) -> Result<Option<Unwindowed>> {
+    /// Takes a relation over a window apart, for a GROUP BY above it; `None`: there is no window, or what stands above it
+    /// reads the window's own columns.
+    pub(super) fn unwindow(&mut self, plan: Plan) -> Result<Option<Unwindowed>> {
         let Plan { node, schema } = plan;
         match node {
             Node::Window { input, window } => {
@@ -403,20 +404,14 @@ impl Planner<'_> {
                 Ok(Some(Unwindowed { input: *input, window, origins }))
             }
             Node::Filter { input, predicate } => {
-                let Some(below) = self.unwindow(*input, place)? else { return Ok(None) };
-                let Some(predicate) = below.below(predicate) else {
-                    return Err(SqlError::new(
-                        place.clone(),
-                        "a condition on window_start, window_end or window_time below GROUP BY is not supported yet",
-                    )
-                    .help("put it into HAVING"));
-                };
+                let Some(below) = self.unwindow(*input)? else { return Ok(None) };
+                let Some(predicate) = below.below(predicate) else { return Ok(None) };
                 let schema = below.input.schema.clone();
                 let input = self.node(Node::Filter { input: Box::new(below.input), predicate }, schema)?;
                 Ok(Some(Unwindowed { input, ..below }))
             }
             Node::Project { input, exprs } => {
-                let Some(below) = self.unwindow(*input, place)? else { return Ok(None) };
+                let Some(below) = self.unwindow(*input)? else { return Ok(None) };
                 let mut window = below.window.clone();
                 let (mut inputs, mut fields, mut origins) = (Vec::new(), Vec::new(), Vec::new());
                 for (expr, field) in exprs.into_iter().zip(schema.fields) {
@@ -469,6 +464,72 @@ impl Planner<'_> {
             | Node::Expand { .. }
             | Node::WindowAggregate { .. } => Ok(None),
         }
+    }
+}
+
+impl Planner<'_> {
+    /// The windows that the rows of a plan carry, if the keys name their start and end: the assignment, and what each
+    /// column is.
+    pub(super) fn attached_windows(&self, plan: &Plan, keys: &[Expr]) -> Option<(WindowSpec, Vec<Origin>)> {
+        let mut found = Vec::new();
+        for key in keys {
+            if let ExprKind::Column(column) = key.kind
+                && let Some((property, window)) = window_column(plan, column, self.catalog)
+            {
+                found.push((property, column, window));
+            }
+        }
+        let (_, start, window) = found.iter().find(|(property, _, _)| *property == WindowProperty::Start)?;
+        let of = |wanted: WindowProperty| {
+            let same = |(p, _, w): &&(WindowProperty, usize, WindowSpec)| {
+                *p == wanted && w.kind == window.kind && w.time_type == window.time_type
+            };
+            found.iter().find(same).map(|(_, column, _)| *column)
+        };
+        let end = of(WindowProperty::End)?;
+        let mut origins: Vec<Origin> = (0..plan.schema.fields.len()).map(Origin::Input).collect();
+        for (property, column) in [(WindowProperty::End, Some(end)), (WindowProperty::Time, of(WindowProperty::Time))] {
+            if let Some(origin) = column.and_then(|column| origins.get_mut(column)) {
+                *origin = Origin::Property(property);
+            }
+        }
+        let kind = WindowKind::Attached { start: *start };
+        Some((WindowSpec { kind, time_column: end, time_type: window.time_type.clone() }, origins))
+    }
+}
+
+/// What a column is to the window that the plan's rows carry.
+pub(super) fn window_column(plan: &Plan, column: usize, catalog: &Catalog) -> Option<(WindowProperty, WindowSpec)> {
+    match &plan.node {
+        Node::Window { input, window } => {
+            let (_, property) = COLUMNS.get(column.checked_sub(input.schema.fields.len())?)?;
+            Some((*property, window.clone()))
+        }
+        Node::Filter { input, .. } | Node::Unnest { input, .. } | Node::Expand { input, .. } => {
+            (column < input.schema.fields.len()).then(|| window_column(input, column, catalog)).flatten()
+        }
+        Node::Project { input, exprs } => match exprs.get(column)?.kind {
+            ExprKind::Column(column) => window_column(input, column, catalog),
+            _ => None,
+        },
+        Node::WindowAggregate { input, window, keys, properties, .. } => {
+            let property = match column.checked_sub(keys.len()) {
+                Some(index) => *properties.get(index)?,
+                None => match keys.get(column)?.kind {
+                    ExprKind::Column(column) => return window_column(input, column, catalog),
+                    _ => return None,
+                },
+            };
+            match window.kind {
+                WindowKind::Attached { .. } => {
+                    let (_, window) = window_column(input, window.time_column, catalog)?;
+                    Some((property, window))
+                }
+                _ => Some((property, window.clone())),
+            }
+        }
+        Node::Scan { relation } => catalog.window_column(relation, column),
+        Node::UnionAll { .. } => None,
     }
 }
 
