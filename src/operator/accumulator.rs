@@ -193,14 +193,10 @@ impl Accumulator {
                 *count += more;
             }
             (Accumulator::Least(value), Accumulator::Least(Some(other))) => {
-                if value.as_ref().is_none_or(|value| other.order(value) == Some(Ordering::Less)) {
-                    *value = Some(other);
-                }
+                replace_by(value, other, |value, other| other.order(value) == Some(Ordering::Less));
             }
             (Accumulator::Greatest(value), Accumulator::Greatest(Some(other))) => {
-                if value.as_ref().is_none_or(|value| other.order(value) == Some(Ordering::Greater)) {
-                    *value = Some(other);
-                }
+                replace_by(value, other, |value, other| other.order(value) == Some(Ordering::Greater));
             }
             (Accumulator::Distinct(seen), Accumulator::Distinct(others)) => {
                 for (key, other) in others {
@@ -225,14 +221,10 @@ impl Accumulator {
                 }
             }
             (Accumulator::First(first), Accumulator::First(Some(other))) => {
-                if first.as_ref().is_none_or(|(position, _)| other.0 < *position) {
-                    *first = Some(other);
-                }
+                replace_by(first, other, |first, other| other.0 < first.0);
             }
             (Accumulator::Last(last), Accumulator::Last(Some(other))) => {
-                if last.as_ref().is_none_or(|(position, _)| other.0 >= *position) {
-                    *last = Some(other);
-                }
+                replace_by(last, other, |last, other| other.0 >= last.0);
             }
             (Accumulator::Texts(texts), Accumulator::Texts(others)) => {
                 texts.extend(others);
@@ -297,6 +289,12 @@ fn percentile(values: &BTreeMap<u64, u64>, percentage: f64) -> Option<f64> {
         }
     }
     None
+}
+
+fn replace_by<T>(value: &mut Option<T>, other: T, is_better: impl Fn(&T, &T) -> bool) {
+    if value.as_ref().is_none_or(|value| is_better(value, &other)) {
+        *value = Some(other);
+    }
 }
 
 fn replace_if(value: &mut Option<Scalar>, argument: &Argument<'_>, row: usize, when: Ordering) {

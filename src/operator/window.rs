@@ -130,6 +130,11 @@ impl Assigner {
         self.slices.slice_of(wall)
     }
 
+    /// The event time of a row whose time column holds this: of a row that carries its window, the window's last moment.
+    pub fn event_time_of(&self, time: EventTime) -> EventTime {
+        if self.attached { self.over_at(time) } else { time }
+    }
+
     /// End of the last window that contains the slice with this end.
     pub fn last_end(&self, slice: i64) -> i64 {
         self.slices.last_end(slice)

@@ -211,6 +211,7 @@ impl Operator for WindowAggregate {
             let time = time.unwrap_or(EventTime::MIN);
             let slice = self.assigner.slice_of(time);
             if self.assigner.over_at(self.assigner.last_end(slice)) <= self.clock.watermark {
+                let time = self.assigner.event_time_of(time);
                 let named = &self.aggregation.named;
                 let text = named.row_text(&input.columns, row);
                 sides.late.push(named, *position, time, self.clock.watermark, text);
