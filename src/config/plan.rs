@@ -184,7 +184,7 @@ pub(super) fn plan_queries(
         if !broken.contains(&name) && !upstream_broken {
             match plan_query(&sql.value, &catalog) {
                 Ok(plan) => {
-                    catalog.add(&name, plan.schema.clone());
+                    catalog.add_query(&name, &plan);
                     query = Some(Query { name: name.clone(), sql: sql.clone(), plan });
                 }
                 Err(errors) => {
@@ -254,6 +254,8 @@ fn sources_below(
         Node::Project { input, .. }
         | Node::Filter { input, .. }
         | Node::Window { input, .. }
+        | Node::Unnest { input, .. }
+        | Node::Expand { input, .. }
         | Node::WindowAggregate { input, .. } => sources_below(input, roots, meeting),
         Node::UnionAll { inputs } => {
             let all: BTreeSet<String> = inputs.iter().flat_map(|input| sources_below(input, roots, meeting)).collect();

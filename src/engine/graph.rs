@@ -12,13 +12,16 @@ use super::source_node::SourceNode;
 use crate::config::{Config, SYSTEM_COLUMNS, Stream};
 use crate::expr::build::Expr;
 use crate::expr::{EvalContext, Field, Schema};
+use crate::operator::expand::Expand;
 use crate::operator::filter::Filter;
 use crate::operator::project::Project;
+use crate::operator::session_aggregate::{self, SessionAggregate};
 use crate::operator::union_all::UnionAll;
+use crate::operator::unnest::Unnest;
 use crate::operator::window::Window;
 use crate::operator::window_aggregate::{self, WindowAggregate};
 use crate::operator::{Named, Operator, OperatorError, RowText};
-use crate::sql::plan::{Node as PlanNode, Plan};
+use crate::sql::plan::{Node as PlanNode, Plan, WindowKind};
 use crate::state::{KeyedState, StateReader};
 
 /// Index of a node.
@@ -114,7 +117,12 @@ impl Builder<'_> {
             PlanNode::Filter { input, .. } => ("filter", vec![input]),
             PlanNode::UnionAll { inputs } => ("union_all", inputs.iter().collect()),
             PlanNode::Window { input, .. } => ("window", vec![input]),
-            PlanNode::WindowAggregate { input, .. } => ("window_aggregate", vec![input]),
+            PlanNode::Unnest { input, .. } => ("unnest", vec![input]),
+            PlanNode::Expand { input, .. } => ("expand", vec![input]),
+            PlanNode::WindowAggregate { input, window, .. } => match window.kind {
+                WindowKind::Session { .. } => ("session_aggregate", vec![input]),
+                _ => ("window_aggregate", vec![input]),
+            },
         };
         let inputs = children.iter().map(|child| self.node(child)).collect::<Result<Vec<NodeId>, _>>()?;
         let ordinal = self.ordinals.entry(kind).or_default();
@@ -130,9 +138,10 @@ impl Builder<'_> {
             PlanNode::Filter { predicate, .. } => Box::new(Filter::new(named, predicate.clone())),
             PlanNode::UnionAll { inputs } => Box::new(UnionAll::new(Arc::clone(&name), inputs.len())),
             PlanNode::Window { window, .. } => Box::new(Window::new(window, &self.context.time_zone)),
+            PlanNode::Unnest { array, outer, .. } => Box::new(Unnest::new(named, array.clone(), *outer)),
+            PlanNode::Expand { keys, sets, .. } => Box::new(Expand::new(named, keys.clone(), sets.clone())),
             PlanNode::WindowAggregate { window, keys, properties, aggregates, .. } => {
                 fingerprint = plan.fingerprint().unwrap_or_default();
-                value_type = window_aggregate::VALUE_TYPE;
                 let spec = window_aggregate::Spec {
                     window: window.clone(),
                     keys: keys.clone(),
@@ -140,8 +149,16 @@ impl Builder<'_> {
                     aggregates: aggregates.clone(),
                 };
                 let (id, namespaces) = self.stored.operator(&name);
-                let state = KeyedState::new(id, Arc::clone(self.reader), namespaces);
-                Box::new(WindowAggregate::new(named, spec, self.context, state)?)
+                let reader = Arc::clone(self.reader);
+                if let WindowKind::Session { gap_ms, .. } = window.kind {
+                    value_type = session_aggregate::VALUE_TYPE;
+                    let state = KeyedState::new(id, reader, namespaces);
+                    Box::new(SessionAggregate::new(named, spec, gap_ms, self.context, state)?)
+                } else {
+                    value_type = window_aggregate::VALUE_TYPE;
+                    let state = KeyedState::new(id, reader, namespaces);
+                    Box::new(WindowAggregate::new(named, spec, self.context, state)?)
+                }
             }
         };
         let empty = empty_columns(&plan.schema);
@@ -198,6 +215,17 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
             visit_scans(input, &below, visit);
         }
         PlanNode::UnionAll { inputs } => inputs.iter().for_each(|input| visit_scans(input, wanted, visit)),
+        PlanNode::Unnest { input, array, .. } => {
+            let mut below = of(&mut std::iter::once(array));
+            below.extend(wanted.range(..input.schema.fields.len()));
+            visit_scans(input, &below, visit);
+        }
+        PlanNode::Expand { input, keys, .. } => {
+            let width = input.schema.fields.len();
+            let mut below = of(&mut keys.iter());
+            below.extend(wanted.range(..width));
+            visit_scans(input, &below, visit);
+        }
         PlanNode::Window { input, window } => {
             let mut below = wanted.clone();
             below.insert(window.time_column);

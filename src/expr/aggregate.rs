@@ -1,6 +1,6 @@
-//! Aggregate functions: which there are, their result types, and (in `operator/`) nothing else.
+//! Aggregate functions: which there are, their arguments and result types. How they are computed is in `operator/`.
 
-use super::build::{Expr, TypeError};
+use super::build::{self, Expr, ExprKind, TypeError, Value};
 use super::types::DataType;
 
 /// The aggregate functions.
@@ -12,6 +12,34 @@ pub enum AggregateKind {
     Avg,
     Min,
     Max,
+    StddevPop,
+    StddevSamp,
+    VarPop,
+    VarSamp,
+    /// The first value that is not NULL, in the order of the log.
+    FirstValue,
+    /// The last value that is not NULL, in the order of the log.
+    LastValue,
+    /// Strings joined in the order of the log.
+    ListAgg,
+    /// Exact, with linear interpolation.
+    Percentile,
+    ApproxCountDistinct,
+    /// Forebay's own.
+    ApproxPercentile,
+}
+
+/// The constant arguments of an aggregate.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Parameter {
+    None,
+    /// Of LISTAGG.
+    Separator(String),
+    /// Of the percentiles, 0 to 1; the result is an ARRAY where an ARRAY was asked for.
+    Percentages {
+        values: Vec<f64>,
+        array: bool,
+    },
 }
 
 /// One aggregate of a SELECT list.
@@ -20,24 +48,64 @@ pub struct AggregateCall {
     pub kind: AggregateKind,
     /// `None` only for `COUNT(*)`. Already cast to the type that is aggregated.
     pub argument: Option<Expr>,
+    pub parameter: Parameter,
     pub distinct: bool,
     /// `FILTER (WHERE …)`: BOOLEAN.
     pub filter: Option<Expr>,
     pub data_type: DataType,
 }
 
-/// Names of the aggregate functions that are taken, for messages and for telling aggregates from scalar functions.
-pub const NAMES: [(&str, AggregateKind); 5] = [
+/// Names of the aggregate functions that are taken, for messages and for telling aggregates from scalar functions. The
+/// first name of a kind is its own, further ones are Flink's synonyms.
+pub const NAMES: [(&str, AggregateKind); 17] = [
     ("COUNT", AggregateKind::Count),
     ("SUM", AggregateKind::Sum),
     ("AVG", AggregateKind::Avg),
     ("MIN", AggregateKind::Min),
     ("MAX", AggregateKind::Max),
+    ("STDDEV_POP", AggregateKind::StddevPop),
+    ("STDDEV_SAMP", AggregateKind::StddevSamp),
+    ("STDDEV", AggregateKind::StddevSamp),
+    ("VAR_POP", AggregateKind::VarPop),
+    ("VAR_SAMP", AggregateKind::VarSamp),
+    ("VARIANCE", AggregateKind::VarSamp),
+    ("FIRST_VALUE", AggregateKind::FirstValue),
+    ("LAST_VALUE", AggregateKind::LastValue),
+    ("LISTAGG", AggregateKind::ListAgg),
+    ("PERCENTILE", AggregateKind::Percentile),
+    ("APPROX_COUNT_DISTINCT", AggregateKind::ApproxCountDistinct),
+    ("APPROX_PERCENTILE", AggregateKind::ApproxPercentile),
 ];
 
 /// The aggregate function of this name (any case).
 pub fn kind_of(name: &str) -> Option<AggregateKind> {
     NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, kind)| *kind)
+}
+
+impl AggregateKind {
+    /// The function's name.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
+    fn is_percentile(self) -> bool {
+        matches!(self, AggregateKind::Percentile | AggregateKind::ApproxPercentile)
+    }
+
+    /// Most and least number of arguments, `*` not counted.
+    fn arguments(self) -> (usize, usize) {
+        match self {
+            AggregateKind::ListAgg => (1, 2),
+            kind if kind.is_percentile() => (2, 2),
+            _ => (1, 1),
+        }
+    }
+}
+
+type Refused<T> = Result<T, TypeError>;
+
+fn refuse<T>(message: impl Into<String>, help: impl Into<String>) -> Refused<T> {
+    Err(TypeError { message: message.into(), help: Some(help.into()) })
 }
 
 impl AggregateCall {
@@ -46,55 +114,156 @@ impl AggregateCall {
         self.argument.as_ref().map(|expr| &expr.data_type)
     }
 
-    /// Builds a typed call. Result types are Flink's: SUM and AVG of an integer type have that type (wrapping),
-    /// `SUM(DECIMAL(p, s))` is `DECIMAL(38, s)`, `AVG(DECIMAL(p, s))` is `DECIMAL(38, max(s, 6))`.
+    /// Builds a typed call; no arguments stand for `*`. Result types are Flink's: SUM, AVG and the deviations of an
+    /// integer type have that type (sums wrap), `SUM(DECIMAL(p, s))` is `DECIMAL(38, s)`, `AVG(DECIMAL(p, s))` is
+    /// `DECIMAL(38, max(s, 6))`.
     ///
     /// # Errors
-    /// The function does not take an argument of that type.
+    /// The function does not take such arguments.
     pub fn new(
         kind: AggregateKind,
-        argument: Option<Expr>,
+        arguments: Vec<Expr>,
         distinct: bool,
         filter: Option<Expr>,
-    ) -> Result<AggregateCall, TypeError> {
-        let name = NAMES.iter().find(|(_, k)| *k == kind).map_or("", |(name, _)| name);
-        let refuse = |message: String, help: Option<String>| Err(TypeError { message, help });
+    ) -> Refused<AggregateCall> {
+        let name = kind.name();
         if let Some(filter) = &filter
             && filter.data_type != DataType::Boolean
         {
-            return refuse(format!("FILTER needs a BOOLEAN, not {}", filter.data_type), None);
+            return refuse(format!("FILTER needs a BOOLEAN, not {}", filter.data_type), "write a comparison");
         }
-        let Some(expr) = &argument else {
+        let mut arguments = arguments.into_iter();
+        let Some(argument) = arguments.next() else {
             return match kind {
-                AggregateKind::Count if !distinct => {
-                    Ok(AggregateCall { kind, argument, distinct, filter, data_type: DataType::BigInt })
-                }
-                _ => refuse(format!("{name}(*) does not exist"), Some(format!("name a column: {name}(x)"))),
+                AggregateKind::Count if !distinct => Ok(AggregateCall {
+                    kind,
+                    argument: None,
+                    parameter: Parameter::None,
+                    distinct,
+                    filter,
+                    data_type: DataType::BigInt,
+                }),
+                _ => refuse(format!("{name}(*) does not exist"), format!("name a column: {name}(x)")),
             };
         };
-        let argument_type = expr.data_type.clone();
-        let data_type = match (kind, &argument_type) {
-            (AggregateKind::Count, _) => DataType::BigInt,
-            (AggregateKind::Sum, DataType::Decimal(_, scale)) => DataType::Decimal(38, *scale),
-            (AggregateKind::Avg, DataType::Decimal(_, scale)) => DataType::Decimal(38, (*scale).max(6)),
-            (AggregateKind::Sum | AggregateKind::Avg, t) if t.is_numeric() => t.clone(),
-            (
-                AggregateKind::Min | AggregateKind::Max,
-                t @ (DataType::Boolean
+        let rest: Vec<Expr> = arguments.collect();
+        let (least, most) = kind.arguments();
+        if !(least..=most).contains(&(1 + rest.len())) {
+            return match kind {
+                AggregateKind::ListAgg => {
+                    refuse("LISTAGG takes a string and a separator", "write LISTAGG(x) or LISTAGG(x, '; ')")
+                }
+                kind if kind.is_percentile() && rest.len() == 2 => {
+                    refuse(format!("{name} with a frequency is not supported yet"), format!("write {name}(x, 0.9)"))
+                }
+                kind if kind.is_percentile() => {
+                    refuse(format!("{name} takes a number and a percentage"), format!("write {name}(x, 0.9)"))
+                }
+                _ => refuse(format!("{name} takes one argument"), format!("write {name}(x)")),
+            };
+        }
+        let (argument, data_type) = typed(kind, argument)?;
+        let (parameter, data_type) = match rest.first() {
+            Some(parameter) if kind.is_percentile() => percentages(kind, parameter)?,
+            Some(separator) => (Parameter::Separator(constant_text(separator)?), data_type),
+            None if kind == AggregateKind::ListAgg => (Parameter::Separator(",".to_owned()), data_type),
+            None => (Parameter::None, data_type),
+        };
+        Ok(AggregateCall { kind, argument: Some(argument), parameter, distinct, filter, data_type })
+    }
+}
+
+/// The argument as it is aggregated, and the type of the result.
+fn typed(kind: AggregateKind, argument: Expr) -> Refused<(Expr, DataType)> {
+    let name = kind.name();
+    let argument_type = argument.data_type.clone();
+    let numeric = argument_type.is_numeric();
+    let average = match &argument_type {
+        DataType::Decimal(_, scale) => DataType::Decimal(38, (*scale).max(6)),
+        other => other.clone(),
+    };
+    let scalar = numeric
+        || matches!(
+            argument_type,
+            DataType::Boolean
                 | DataType::String
                 | DataType::Date
                 | DataType::Time
                 | DataType::Timestamp(_)
-                | DataType::TimestampLtz(_)),
-            ) => t.clone(),
-            (AggregateKind::Min | AggregateKind::Max, t) if t.is_numeric() => t.clone(),
-            (_, t) => {
-                return refuse(
-                    format!("{name} does not take {t}"),
-                    Some(format!("cast the argument: {name}(CAST(x AS DOUBLE))")),
-                );
-            }
-        };
-        Ok(AggregateCall { kind, argument, distinct, filter, data_type })
+                | DataType::TimestampLtz(_)
+        );
+    let as_double = |argument: Expr| build::cast(argument, &DataType::Double, false);
+    match kind {
+        AggregateKind::Count => Ok((argument, DataType::BigInt)),
+        AggregateKind::Sum if numeric => match argument_type {
+            DataType::Decimal(_, scale) => Ok((argument, DataType::Decimal(38, scale))),
+            other => Ok((argument, other)),
+        },
+        AggregateKind::Avg if numeric => Ok((argument, average)),
+        AggregateKind::StddevPop | AggregateKind::StddevSamp | AggregateKind::VarPop | AggregateKind::VarSamp
+            if numeric =>
+        {
+            Ok((as_double(argument)?, average))
+        }
+        AggregateKind::Min | AggregateKind::Max | AggregateKind::FirstValue | AggregateKind::LastValue if scalar => {
+            Ok((argument, argument_type))
+        }
+        AggregateKind::ApproxCountDistinct if scalar || argument_type == DataType::Bytes => {
+            Ok((argument, DataType::BigInt))
+        }
+        AggregateKind::Percentile | AggregateKind::ApproxPercentile if numeric => {
+            Ok((as_double(argument)?, DataType::Double))
+        }
+        AggregateKind::ListAgg if argument_type == DataType::String => Ok((argument, DataType::String)),
+        AggregateKind::ListAgg => {
+            refuse(format!("LISTAGG does not take {argument_type}"), "cast the argument: LISTAGG(CAST(x AS STRING))")
+        }
+        _ => refuse(
+            format!("{name} does not take {argument_type}"),
+            format!("cast the argument: {name}(CAST(x AS DOUBLE))"),
+        ),
+    }
+}
+
+fn constant_text(separator: &Expr) -> Refused<String> {
+    match &separator.kind {
+        ExprKind::Literal(Value::String(text)) => Ok(text.clone()),
+        _ => refuse("the separator of LISTAGG must be a constant string", "write LISTAGG(x, '; ')"),
+    }
+}
+
+fn percentages(kind: AggregateKind, parameter: &Expr) -> Refused<(Parameter, DataType)> {
+    let name = kind.name();
+    let items = match &parameter.kind {
+        ExprKind::Array(items) => items.iter().map(constant_number).collect(),
+        _ => constant_number(parameter).map(|value| vec![value]),
+    };
+    let Some(values) = items.filter(|values: &Vec<f64>| !values.is_empty()) else {
+        return refuse(
+            format!("the percentage of {name} must be a constant"),
+            format!("write {name}(x, 0.9) or {name}(x, ARRAY[0.5, 0.9])"),
+        );
+    };
+    if let Some(wrong) = values.iter().find(|value| !(0.0..=1.0).contains(*value)) {
+        return refuse(
+            format!("the percentage of {name} must lie between 0 and 1, not {wrong}"),
+            format!("write {name}(x, 0.9) for 90 %"),
+        );
+    }
+    let array = matches!(parameter.kind, ExprKind::Array(_));
+    let data_type = if array { DataType::Array(Box::new(DataType::Double)) } else { DataType::Double };
+    Ok((Parameter::Percentages { values, array }, data_type))
+}
+
+fn constant_number(expr: &Expr) -> Option<f64> {
+    match (&expr.kind, &expr.data_type) {
+        (ExprKind::Literal(Value::Integer(value)), t) if t.is_integer() => Some(*value as f64),
+        (ExprKind::Literal(Value::Double(value)), _) => Some(*value),
+        // Parsed as text, so that 0.9 is the nearest double to it.
+        (ExprKind::Literal(Value::Decimal(value)), DataType::Decimal(_, scale)) => {
+            format!("{value}e-{scale}").parse().ok()
+        }
+        (ExprKind::Cast { input, .. }, t) if t.is_numeric() => constant_number(input),
+        _ => None,
     }
 }

@@ -3,19 +3,24 @@
 //! Values are folded one by one in log order, never with vector lanes: the last digit of a floating-point sum depends
 //! on the order, and a replay must give the same bytes. NULLs are skipped, as SQL says. Integer sums wrap, as Flink's.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use arrow_array::builder::{Float64Builder, ListBuilder};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int8Array, Int16Array,
     Int32Array, Int64Array, StringArray, Time32MillisecondArray, TimestampMicrosecondArray, new_null_array,
 };
 use serde::{Deserialize, Serialize};
 
+use super::Position;
+use super::sketch::{DistinctSketch, QuantileSketch};
 use crate::expr::AggregateCall;
 use crate::expr::DataType;
-use crate::expr::aggregate::AggregateKind;
+use crate::expr::aggregate::{AggregateKind, Parameter};
 
 /// One value of an argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,36 +72,65 @@ pub enum Accumulator {
     },
     Least(Option<Scalar>),
     Greatest(Option<Scalar>),
-    /// DISTINCT: the values seen, as comparable bytes, before the accumulator proper.
-    Distinct {
-        seen: BTreeSet<Box<[u8]>>,
-        of: Box<Accumulator>,
+    /// DISTINCT: the values seen by their identity, folded at the end in the order of the log.
+    Distinct(BTreeMap<Box<[u8]>, (Position, Scalar)>),
+    /// Welford's method: mean and sum of squared distances from it.
+    Spread {
+        count: i64,
+        mean: f64,
+        squares: f64,
     },
+    First(Option<(Position, Scalar)>),
+    Last(Option<(Position, Scalar)>),
+    /// LISTAGG, in order.
+    Texts(Vec<(Position, Box<str>)>),
+    /// PERCENTILE: how often each value was there, by its [`ordered_bits`].
+    Values(BTreeMap<u64, u64>),
+    ApproxDistinct(DistinctSketch),
+    ApproxValues(QuantileSketch),
 }
 
 impl Accumulator {
     /// The accumulator of an empty group.
     pub fn new(call: &AggregateCall) -> Accumulator {
-        let argument = call.argument.as_ref().map(|expr| &expr.data_type);
-        let plain = match (call.kind, argument) {
+        // DISTINCT changes nothing for these.
+        let indifferent =
+            [AggregateKind::Min, AggregateKind::Max, AggregateKind::FirstValue, AggregateKind::ApproxCountDistinct];
+        match call.distinct && !indifferent.contains(&call.kind) {
+            true => Accumulator::Distinct(BTreeMap::new()),
+            false => Accumulator::plain(call),
+        }
+    }
+
+    fn plain(call: &AggregateCall) -> Accumulator {
+        match (call.kind, call.argument_type()) {
             (AggregateKind::Count, _) => Accumulator::Count(0),
             (AggregateKind::Min, _) => Accumulator::Least(None),
             (AggregateKind::Max, _) => Accumulator::Greatest(None),
-            (_, Some(DataType::Decimal(..))) => Accumulator::Decimal { sum: Some(0), count: 0 },
+            (
+                AggregateKind::StddevPop | AggregateKind::StddevSamp | AggregateKind::VarPop | AggregateKind::VarSamp,
+                _,
+            ) => Accumulator::Spread { count: 0, mean: 0.0, squares: 0.0 },
+            (AggregateKind::FirstValue, _) => Accumulator::First(None),
+            (AggregateKind::LastValue, _) => Accumulator::Last(None),
+            (AggregateKind::ListAgg, _) => Accumulator::Texts(Vec::new()),
+            (AggregateKind::Percentile, _) => Accumulator::Values(BTreeMap::new()),
+            (AggregateKind::ApproxCountDistinct, _) => Accumulator::ApproxDistinct(DistinctSketch::default()),
+            (AggregateKind::ApproxPercentile, _) => Accumulator::ApproxValues(QuantileSketch::default()),
+            (AggregateKind::Sum | AggregateKind::Avg, Some(DataType::Decimal(..))) => {
+                Accumulator::Decimal { sum: Some(0), count: 0 }
+            }
             (AggregateKind::Sum, Some(DataType::Float)) => Accumulator::Float { sum: 0.0, count: 0 },
-            (_, Some(DataType::Double | DataType::Float)) => Accumulator::Double { sum: 0.0, count: 0 },
-            _ => Accumulator::Integer { sum: 0, count: 0 },
-        };
-        // DISTINCT changes nothing for MIN and MAX.
-        if call.distinct && !matches!(call.kind, AggregateKind::Min | AggregateKind::Max) {
-            return Accumulator::Distinct { seen: BTreeSet::new(), of: Box::new(plain) };
+            (AggregateKind::Sum | AggregateKind::Avg, Some(DataType::Double | DataType::Float)) => {
+                Accumulator::Double { sum: 0.0, count: 0 }
+            }
+            (AggregateKind::Sum | AggregateKind::Avg, _) => Accumulator::Integer { sum: 0, count: 0 },
         }
-        plain
     }
 
     /// Folds in one value that is not NULL.
     #[inline]
-    pub fn update(&mut self, argument: &Argument<'_>, row: usize) {
+    pub fn update(&mut self, argument: &Argument<'_>, row: usize, position: Position) {
         match self {
             Accumulator::Count(count) => *count += 1,
             Accumulator::Integer { sum, count } => {
@@ -112,24 +146,154 @@ impl Accumulator {
                 *count += 1;
             }
             Accumulator::Decimal { sum, count } => {
-                *sum = sum.and_then(|sum| sum.checked_add(argument.decimal(row))).filter(|sum| fits_38_digits(*sum));
+                *sum = add_decimals(*sum, Some(argument.decimal(row)));
                 *count += 1;
             }
             Accumulator::Least(value) => replace_if(value, argument, row, Ordering::Less),
             Accumulator::Greatest(value) => replace_if(value, argument, row, Ordering::Greater),
-            Accumulator::Distinct { seen, of } => {
-                if seen.insert(argument.key(row)) {
-                    of.update(argument, row);
-                }
+            Accumulator::Distinct(seen) => {
+                seen.entry(argument.key(row)).or_insert_with(|| (position, argument.scalar(row)));
             }
+            Accumulator::Spread { count, mean, squares } => {
+                let value = argument.double(row);
+                *count += 1;
+                let before = value - *mean;
+                *mean += before / *count as f64;
+                *squares += before * (value - *mean);
+            }
+            Accumulator::First(first) => {
+                first.get_or_insert_with(|| (position, argument.scalar(row)));
+            }
+            Accumulator::Last(last) => *last = Some((position, argument.scalar(row))),
+            Accumulator::Texts(texts) => texts.push((position, argument.string(row).into())),
+            Accumulator::Values(values) => *values.entry(ordered_bits(argument.double(row))).or_default() += 1,
+            Accumulator::ApproxDistinct(sketch) => sketch.add(&argument.key(row)),
+            Accumulator::ApproxValues(sketch) => sketch.add(argument.double(row)),
         }
     }
 
-    fn finished(&self) -> &Accumulator {
-        match self {
-            Accumulator::Distinct { of, .. } => of,
-            plain => plain,
+    /// Folds in the values of another accumulator of the same aggregate, which is later in event time.
+    pub fn merge(&mut self, later: Accumulator) {
+        match (self, later) {
+            (Accumulator::Count(count), Accumulator::Count(more)) => *count += more,
+            (Accumulator::Integer { sum, count }, Accumulator::Integer { sum: other, count: more }) => {
+                *sum = sum.wrapping_add(other);
+                *count += more;
+            }
+            (Accumulator::Double { sum, count }, Accumulator::Double { sum: other, count: more }) => {
+                *sum += other;
+                *count += more;
+            }
+            (Accumulator::Float { sum, count }, Accumulator::Float { sum: other, count: more }) => {
+                *sum += other;
+                *count += more;
+            }
+            (Accumulator::Decimal { sum, count }, Accumulator::Decimal { sum: other, count: more }) => {
+                *sum = add_decimals(*sum, other);
+                *count += more;
+            }
+            (Accumulator::Least(value), Accumulator::Least(Some(other))) => {
+                replace_by(value, other, |value, other| other.order(value) == Some(Ordering::Less));
+            }
+            (Accumulator::Greatest(value), Accumulator::Greatest(Some(other))) => {
+                replace_by(value, other, |value, other| other.order(value) == Some(Ordering::Greater));
+            }
+            (Accumulator::Distinct(seen), Accumulator::Distinct(others)) => {
+                for (key, other) in others {
+                    match seen.entry(key) {
+                        Entry::Vacant(vacant) => drop(vacant.insert(other)),
+                        Entry::Occupied(mut known) => known.get_mut().0 = known.get().0.min(other.0),
+                    }
+                }
+            }
+            (
+                Accumulator::Spread { count, mean, squares },
+                Accumulator::Spread { count: more, mean: other, squares: other_squares },
+            ) => {
+                if *count == 0 {
+                    (*count, *mean, *squares) = (more, other, other_squares);
+                } else if more > 0 {
+                    let (a, b) = (*count as f64, more as f64);
+                    let distance = other - *mean;
+                    *count += more;
+                    *mean += b / *count as f64 * distance;
+                    *squares += other_squares + a * b / *count as f64 * distance * distance;
+                }
+            }
+            (Accumulator::First(first), Accumulator::First(Some(other))) => {
+                replace_by(first, other, |first, other| other.0 < first.0);
+            }
+            (Accumulator::Last(last), Accumulator::Last(Some(other))) => {
+                replace_by(last, other, |last, other| other.0 >= last.0);
+            }
+            (Accumulator::Texts(texts), Accumulator::Texts(others)) => {
+                texts.extend(others);
+                texts.sort_by_key(|(position, _)| *position);
+            }
+            (Accumulator::Values(values), Accumulator::Values(others)) => {
+                for (value, count) in others {
+                    *values.entry(value).or_default() += count;
+                }
+            }
+            (Accumulator::ApproxDistinct(sketch), Accumulator::ApproxDistinct(other)) => sketch.merge(&other),
+            (Accumulator::ApproxValues(sketch), Accumulator::ApproxValues(other)) => sketch.merge(&other),
+            // What is left has no values to give, or is of another aggregate, which does not happen.
+            _ => {}
         }
+    }
+
+    /// The accumulator with DISTINCT resolved.
+    fn finished(&self, call: &AggregateCall) -> Cow<'_, Accumulator> {
+        let Accumulator::Distinct(seen) = self else { return Cow::Borrowed(self) };
+        let mut values: Vec<&(Position, Scalar)> = seen.values().collect();
+        values.sort_by_key(|(position, _)| *position);
+        let mut plain = Accumulator::plain(call);
+        for (position, value) in values {
+            plain.update(&Argument::One(value), 0, *position);
+        }
+        Cow::Owned(plain)
+    }
+}
+
+fn add_decimals(a: Option<i128>, b: Option<i128>) -> Option<i128> {
+    a?.checked_add(b?).filter(|sum| fits_38_digits(*sum))
+}
+
+/// Bits in the order of the values: −0.0 before 0.0, all NaNs one and last.
+fn ordered_bits(value: f64) -> u64 {
+    let bits = if value.is_nan() { f64::NAN.abs().to_bits() } else { value.to_bits() };
+    if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+}
+
+fn value_of(ordered: u64) -> f64 {
+    f64::from_bits(if ordered >> 63 == 1 { ordered & !(1 << 63) } else { !ordered })
+}
+
+/// The percentile of values given as [`ordered_bits`] with their counts, as Flink interpolates it.
+fn percentile(values: &BTreeMap<u64, u64>, percentage: f64) -> Option<f64> {
+    let total: u64 = values.values().sum();
+    let position = percentage * total.checked_sub(1)? as f64 + 1.0;
+    let (lower, higher) = (position.floor(), position.ceil());
+    let mut seen = 0;
+    let mut rest = values.iter();
+    while let Some((value, count)) = rest.next() {
+        seen += count;
+        if seen as f64 >= lower {
+            let value = value_of(*value);
+            return Some(match rest.next() {
+                Some((next, _)) if (seen as f64) < higher => {
+                    (higher - position) * value + (position - lower) * value_of(*next)
+                }
+                _ => value,
+            });
+        }
+    }
+    None
+}
+
+fn replace_by<T>(value: &mut Option<T>, other: T, is_better: impl Fn(&T, &T) -> bool) {
+    if value.as_ref().is_none_or(|value| is_better(value, &other)) {
+        *value = Some(other);
     }
 }
 
@@ -163,6 +327,8 @@ pub enum Argument<'a> {
     Date(&'a Date32Array),
     Time(&'a Time32MillisecondArray),
     Timestamp(&'a TimestampMicrosecondArray),
+    /// The same value for every row.
+    One(&'a Scalar),
     /// Other types can only be counted; DISTINCT works on their comparable bytes, which the caller gives.
     Opaque(&'a ArrayRef, Option<&'a arrow_row::Rows>),
 }
@@ -207,6 +373,7 @@ impl<'a> Argument<'a> {
             Argument::Date(a) => a.is_null(row),
             Argument::Time(a) => a.is_null(row),
             Argument::Timestamp(a) => a.is_null(row),
+            Argument::One(_) => false,
             Argument::Opaque(a, _) => a.is_null(row),
         }
     }
@@ -221,6 +388,7 @@ impl<'a> Argument<'a> {
             Argument::Date(a) => i64::from(a.value(row)),
             Argument::Time(a) => i64::from(a.value(row)),
             Argument::Timestamp(a) => a.value(row),
+            Argument::One(Scalar::Integer(value)) => *value,
             _ => 0,
         }
     }
@@ -229,6 +397,7 @@ impl<'a> Argument<'a> {
         match self {
             Argument::Float32(a) => f64::from(a.value(row)),
             Argument::Float64(a) => a.value(row),
+            Argument::One(Scalar::Double(value)) => *value,
             _ => 0.0,
         }
     }
@@ -236,13 +405,23 @@ impl<'a> Argument<'a> {
     fn decimal(&self, row: usize) -> i128 {
         match self {
             Argument::Decimal(a) => a.value(row),
+            Argument::One(Scalar::Decimal(value)) => *value,
             _ => 0,
+        }
+    }
+
+    fn string(&self, row: usize) -> &str {
+        match self {
+            Argument::String(a) => a.value(row),
+            Argument::One(Scalar::String(value)) => value,
+            _ => "",
         }
     }
 
     fn scalar(&self, row: usize) -> Scalar {
         match self {
             Argument::None | Argument::Opaque(..) => Scalar::Opaque,
+            Argument::One(value) => (*value).clone(),
             Argument::Float32(_) | Argument::Float64(_) => Scalar::Double(self.double(row)),
             Argument::Decimal(a) => Scalar::Decimal(a.value(row)),
             Argument::String(a) => Scalar::String(a.value(row).into()),
@@ -278,24 +457,52 @@ impl<'a> Argument<'a> {
 /// The results of one aggregate over many groups, as a column of the call's type.
 pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Option<&'a Accumulator>>) -> ArrayRef {
     let average = call.kind == AggregateKind::Avg;
+    let spread = |count: i64, squares: f64| {
+        let (divisor, root) = match call.kind {
+            AggregateKind::StddevPop => (count, true),
+            AggregateKind::StddevSamp => (count - 1, true),
+            AggregateKind::VarPop => (count, false),
+            _ => (count - 1, false),
+        };
+        let variance = (divisor > 0).then(|| squares / divisor as f64)?;
+        Some(if root { variance.sqrt() } else { variance })
+    };
     let integers = |accumulator: &Accumulator| match accumulator {
         Accumulator::Count(count) => Some(*count),
+        Accumulator::ApproxDistinct(sketch) => Some(sketch.estimate()),
+        // Flink casts the deviation of integers back to their type.
+        Accumulator::Spread { count, squares, .. } => spread(*count, *squares).map(|value| value as i64),
         Accumulator::Integer { count: 0, .. } => None,
         Accumulator::Integer { sum, count } if average => Some(sum.wrapping_div(*count)),
         Accumulator::Integer { sum, .. } => Some(*sum),
-        Accumulator::Least(Some(Scalar::Integer(value))) | Accumulator::Greatest(Some(Scalar::Integer(value))) => {
-            Some(*value)
-        }
+        Accumulator::Least(Some(Scalar::Integer(value)))
+        | Accumulator::Greatest(Some(Scalar::Integer(value)))
+        | Accumulator::First(Some((_, Scalar::Integer(value))))
+        | Accumulator::Last(Some((_, Scalar::Integer(value)))) => Some(*value),
+        _ => None,
+    };
+    let quantiles: &[f64] = match &call.parameter {
+        Parameter::Percentages { values, .. } => values,
+        _ => &[],
+    };
+    let quantile = |accumulator: &Accumulator, at: f64| match accumulator {
+        Accumulator::Values(values) => percentile(values, at),
+        Accumulator::ApproxValues(sketch) => sketch.quantile(at),
         _ => None,
     };
     let doubles = |accumulator: &Accumulator| match accumulator {
+        Accumulator::Spread { count, squares, .. } => spread(*count, *squares),
+        Accumulator::Values(_) | Accumulator::ApproxValues(_) => {
+            quantiles.first().and_then(|at| quantile(accumulator, *at))
+        }
         Accumulator::Double { count: 0, .. } | Accumulator::Float { count: 0, .. } => None,
         Accumulator::Float { sum, .. } => Some(f64::from(*sum)),
         Accumulator::Double { sum, count } if average => Some(sum / *count as f64),
         Accumulator::Double { sum, .. } => Some(*sum),
-        Accumulator::Least(Some(Scalar::Double(value))) | Accumulator::Greatest(Some(Scalar::Double(value))) => {
-            Some(*value)
-        }
+        Accumulator::Least(Some(Scalar::Double(value)))
+        | Accumulator::Greatest(Some(Scalar::Double(value)))
+        | Accumulator::First(Some((_, Scalar::Double(value))))
+        | Accumulator::Last(Some((_, Scalar::Double(value)))) => Some(*value),
         _ => None,
     };
     let input_scale = match call.argument.as_ref().map(|expr| &expr.data_type) {
@@ -309,48 +516,95 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
             Some(divide_half_up(scaled, i128::from(*count)))
         }
         Accumulator::Decimal { sum, .. } => *sum,
-        Accumulator::Least(Some(Scalar::Decimal(value))) | Accumulator::Greatest(Some(Scalar::Decimal(value))) => {
-            Some(*value)
+        Accumulator::Spread { count, squares, .. } => {
+            spread(*count, *squares).and_then(|value| decimal_of(value, scale))
         }
+        Accumulator::Least(Some(Scalar::Decimal(value)))
+        | Accumulator::Greatest(Some(Scalar::Decimal(value)))
+        | Accumulator::First(Some((_, Scalar::Decimal(value))))
+        | Accumulator::Last(Some((_, Scalar::Decimal(value)))) => Some(*value),
         _ => None,
     };
-    let strings = |accumulator: &'a Accumulator| match accumulator {
-        Accumulator::Least(Some(Scalar::String(value))) | Accumulator::Greatest(Some(Scalar::String(value))) => {
-            Some(&**value)
+    let separator = match &call.parameter {
+        Parameter::Separator(separator) => separator.as_str(),
+        _ => "",
+    };
+    let strings = |accumulator: &Accumulator| match accumulator {
+        Accumulator::Texts(texts) if !texts.is_empty() => {
+            Some(texts.iter().map(|(_, text)| &**text).collect::<Vec<_>>().join(separator))
         }
+        Accumulator::Least(Some(Scalar::String(value)))
+        | Accumulator::Greatest(Some(Scalar::String(value)))
+        | Accumulator::First(Some((_, Scalar::String(value))))
+        | Accumulator::Last(Some((_, Scalar::String(value)))) => Some(String::from(&**value)),
         _ => None,
     };
-    let groups = groups.map(|accumulator| accumulator.map(Accumulator::finished));
+    let groups = groups.map(|accumulator| accumulator.map(|accumulator| accumulator.finished(call)));
     match &call.data_type {
-        DataType::Boolean => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v != 0)).collect::<BooleanArray>()),
-        DataType::TinyInt => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i8)).collect::<Int8Array>()),
-        DataType::SmallInt => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i16)).collect::<Int16Array>()),
-        DataType::Int => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i32)).collect::<Int32Array>()),
-        DataType::BigInt => Arc::new(groups.map(|a| a.and_then(integers)).collect::<Int64Array>()),
-        DataType::Date => Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i32)).collect::<Date32Array>()),
-        DataType::Time => {
-            Arc::new(groups.map(|a| a.and_then(integers).map(|v| v as i32)).collect::<Time32MillisecondArray>())
+        DataType::Boolean => {
+            Arc::new(groups.map(|a| a.as_deref().and_then(integers).map(|v| v != 0)).collect::<BooleanArray>())
         }
-        DataType::Timestamp(_) => Arc::new(groups.map(|a| a.and_then(integers)).collect::<TimestampMicrosecondArray>()),
-        DataType::TimestampLtz(_) => {
-            Arc::new(groups.map(|a| a.and_then(integers)).collect::<TimestampMicrosecondArray>().with_timezone("UTC"))
+        DataType::TinyInt => {
+            Arc::new(groups.map(|a| a.as_deref().and_then(integers).map(|v| v as i8)).collect::<Int8Array>())
         }
-        DataType::Float => Arc::new(groups.map(|a| a.and_then(doubles).map(|v| v as f32)).collect::<Float32Array>()),
-        DataType::Double => Arc::new(groups.map(|a| a.and_then(doubles)).collect::<Float64Array>()),
+        DataType::SmallInt => {
+            Arc::new(groups.map(|a| a.as_deref().and_then(integers).map(|v| v as i16)).collect::<Int16Array>())
+        }
+        DataType::Int => {
+            Arc::new(groups.map(|a| a.as_deref().and_then(integers).map(|v| v as i32)).collect::<Int32Array>())
+        }
+        DataType::BigInt => Arc::new(groups.map(|a| a.as_deref().and_then(integers)).collect::<Int64Array>()),
+        DataType::Date => {
+            Arc::new(groups.map(|a| a.as_deref().and_then(integers).map(|v| v as i32)).collect::<Date32Array>())
+        }
+        DataType::Time => Arc::new(
+            groups.map(|a| a.as_deref().and_then(integers).map(|v| v as i32)).collect::<Time32MillisecondArray>(),
+        ),
+        DataType::Timestamp(_) => {
+            Arc::new(groups.map(|a| a.as_deref().and_then(integers)).collect::<TimestampMicrosecondArray>())
+        }
+        DataType::TimestampLtz(_) => Arc::new(
+            groups.map(|a| a.as_deref().and_then(integers)).collect::<TimestampMicrosecondArray>().with_timezone("UTC"),
+        ),
+        DataType::Float => {
+            Arc::new(groups.map(|a| a.as_deref().and_then(doubles).map(|v| v as f32)).collect::<Float32Array>())
+        }
+        DataType::Double => Arc::new(groups.map(|a| a.as_deref().and_then(doubles)).collect::<Float64Array>()),
         DataType::Decimal(precision, scale) => {
-            let array: Decimal128Array = groups.map(|a| a.and_then(|a| decimals(a, *scale))).collect();
+            let array: Decimal128Array = groups.map(|a| a.as_deref().and_then(|a| decimals(a, *scale))).collect();
             let rows = array.len();
             match array.with_precision_and_scale(*precision, i8::try_from(*scale).unwrap_or(0)) {
                 Ok(array) => Arc::new(array),
                 Err(_) => new_null_array(&call.data_type.arrow(), rows),
             }
         }
-        DataType::String => Arc::new(groups.map(|a| a.and_then(strings)).collect::<StringArray>()),
+        DataType::String => Arc::new(groups.map(|a| a.as_deref().and_then(strings)).collect::<StringArray>()),
+        DataType::Array(_) => {
+            let mut lists = ListBuilder::new(Float64Builder::new());
+            for accumulator in groups {
+                let values: Vec<Option<f64>> = match accumulator.as_deref() {
+                    Some(accumulator) => quantiles.iter().map(|at| quantile(accumulator, *at)).collect(),
+                    None => Vec::new(),
+                };
+                let some = values.iter().any(Option::is_some);
+                if some {
+                    lists.values().extend(values);
+                }
+                lists.append(some);
+            }
+            Arc::new(lists.finish())
+        }
         other => {
             let rows = groups.len();
             new_null_array(&other.arrow(), rows)
         }
     }
+}
+
+/// The nearest DECIMAL(38, scale), half away from zero.
+fn decimal_of(value: f64, scale: u8) -> Option<i128> {
+    let scaled = (value * 10f64.powi(i32::from(scale))).round();
+    (scaled.abs() < 1e38).then_some(scaled as i128)
 }
 
 /// Quotient rounded half away from zero.
@@ -361,5 +615,112 @@ fn divide_half_up(numerator: i128, denominator: i128) -> i128 {
         quotient + numerator.signum() * denominator.signum()
     } else {
         quotient
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expr::build;
+
+    fn call(kind: AggregateKind, distinct: bool, parameters: Vec<build::Expr>, of: DataType) -> AggregateCall {
+        let mut arguments = vec![build::column(0, of)];
+        arguments.extend(parameters);
+        AggregateCall::new(kind, arguments, distinct, None).expect("a call")
+    }
+
+    fn at(lsn: u64) -> Position {
+        Position::row(lsn, 0)
+    }
+
+    /// Folds values in the order given, cut into slices by event time, and merges the slices in order.
+    fn merged(call: &AggregateCall, column: &ArrayRef, slices: &[&[usize]]) -> ArrayRef {
+        let argument = Argument::new(Some(column), call.argument_type());
+        let mut whole = Accumulator::new(call);
+        for slice in slices {
+            let mut part = Accumulator::new(call);
+            for row in *slice {
+                part.update(&argument, *row, at(*row as u64));
+            }
+            whole.merge(part);
+        }
+        let stored = postcard::to_stdvec(&whole).expect("encodes");
+        let whole: Accumulator = postcard::from_bytes(&stored).expect("decodes");
+        finish(call, std::iter::once(Some(&whole)))
+    }
+
+    #[test]
+    fn merging_slices_gives_what_folding_gives() {
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]));
+        let half = build::number_literal("0.5").expect("a number");
+        for kind in [
+            AggregateKind::Count,
+            AggregateKind::Sum,
+            AggregateKind::Avg,
+            AggregateKind::Min,
+            AggregateKind::Max,
+            AggregateKind::StddevPop,
+            AggregateKind::StddevSamp,
+            AggregateKind::VarPop,
+            AggregateKind::VarSamp,
+            AggregateKind::FirstValue,
+            AggregateKind::LastValue,
+            AggregateKind::Percentile,
+            AggregateKind::ApproxCountDistinct,
+            AggregateKind::ApproxPercentile,
+        ] {
+            for distinct in [false, true] {
+                let parameters = match kind {
+                    AggregateKind::Percentile | AggregateKind::ApproxPercentile => vec![half.clone()],
+                    _ => Vec::new(),
+                };
+                let call = call(kind, distinct, parameters, DataType::Double);
+                let whole = merged(&call, &values, &[&[0, 1, 2, 3, 4, 5, 6, 7]]);
+                // Late rows of an earlier slice: the log's order is not the slices' order.
+                let parts = merged(&call, &values, &[&[], &[0, 3, 7], &[1, 4, 5], &[], &[2, 6]]);
+                match (whole.as_any().downcast_ref::<Float64Array>(), parts.as_any().downcast_ref::<Float64Array>()) {
+                    (Some(a), Some(b)) => assert!((a.value(0) - b.value(0)).abs() < 1e-12, "{call:?}: {a:?} {b:?}"),
+                    _ => assert_eq!(&whole, &parts, "{call:?}"),
+                }
+                let none = merged(&call, &values, &[&[], &[]]);
+                let counts = matches!(kind, AggregateKind::Count | AggregateKind::ApproxCountDistinct);
+                assert_eq!(none.is_null(0), !counts, "{call:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn lists_follow_the_log_and_keep_first_repeats_only_once_with_distinct() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["b", "a", "b", "c"]));
+        for (distinct, wanted) in [(false, "b;a;b;c"), (true, "b;a;c")] {
+            let separator = vec![build::string_literal(";".to_owned())];
+            let call = call(AggregateKind::ListAgg, distinct, separator, DataType::String);
+            let list = merged(&call, &texts, &[&[2, 3], &[0, 1]]);
+            assert_eq!(list.as_any().downcast_ref::<StringArray>().expect("strings").value(0), wanted);
+        }
+    }
+
+    #[test]
+    fn percentiles_interpolate_as_in_flink() {
+        let of = |values: &[f64], at: f64| {
+            let mut counts = BTreeMap::new();
+            values.iter().for_each(|value| *counts.entry(ordered_bits(*value)).or_default() += 1);
+            percentile(&counts, at)
+        };
+        assert_eq!(of(&[], 0.5), None);
+        assert_eq!(of(&[7.0], 0.9), Some(7.0));
+        assert_eq!(of(&[1.0, 2.0, 3.0, 4.0], 0.5), Some(2.5));
+        assert_eq!(of(&[4.0, 1.0, 1.0, 2.0], 0.25), Some(1.0));
+        assert_eq!((of(&[-1.0, -2.0, 10.0], 0.0), of(&[-1.0, -2.0, 10.0], 1.0)), (Some(-2.0), Some(10.0)));
+        assert!(of(&[f64::NAN, 1.0], 1.0).expect("a value").is_nan());
+    }
+
+    #[test]
+    fn one_value_has_no_sample_deviation_and_integers_keep_their_type() {
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 4.0]));
+        let call_of = |kind| call(kind, false, Vec::new(), DataType::Int);
+        assert!(merged(&call_of(AggregateKind::StddevSamp), &values, &[&[0]]).is_null(0));
+        let variance = merged(&call_of(AggregateKind::VarSamp), &values, &[&[0, 1]]);
+        assert_eq!(variance.as_any().downcast_ref::<Int32Array>().expect("an INT").value(0), 4);
     }
 }

@@ -15,15 +15,21 @@
 //! To add one: a file here; a node in `sql/plan.rs`; a line in the registry, `engine/graph.rs`.
 
 pub mod accumulator;
+pub mod aggregation;
+pub mod expand;
 pub mod filter;
 pub mod project;
+pub mod session_aggregate;
+mod sketch;
 pub mod union_all;
+pub mod unnest;
 pub mod window;
 pub mod window_aggregate;
 
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray, UInt32Array};
+use arrow_schema::ArrowError;
 use arrow_select::take::take;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -34,7 +40,7 @@ use crate::expr::{DataType, EvalContext, Field, RowErrors};
 use crate::state::{Checkpointed, StateError};
 
 /// Where in the stream something happens: record, row within the record, phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     pub lsn: u64,
     /// `2 × row within the record`, + 1 in the watermark phase that follows the row.
@@ -116,16 +122,26 @@ impl Chunk {
     }
 
     /// Only the rows at these indices (ascending); all marks stay.
+    #[expect(clippy::expect_used, reason = "no more than the chunk's own rows, each once")]
     pub fn select(&self, rows: &[u32]) -> Chunk {
         if rows.len() == self.rows() {
             return self.clone();
         }
+        self.repeat(rows).expect("row indices are within the columns")
+    }
+
+    /// The rows at these indices (ascending, each as often as it is named); all marks stay.
+    ///
+    /// # Errors
+    /// A column would exceed 2 GiB.
+    pub fn repeat(&self, rows: &[u32]) -> Result<Chunk, OperatorError> {
         let indices = UInt32Array::from_iter_values(rows.iter().copied());
-        Chunk {
-            columns: self.columns.iter().map(|column| take_rows(column, &indices)).collect(),
+        let take = |column: &ArrayRef| take(column, &indices, None).map_err(OperatorError::Repeat);
+        Ok(Chunk {
+            columns: self.columns.iter().map(take).collect::<Result<_, _>>()?,
             positions: Arc::new(rows.iter().filter_map(|row| self.positions.get(*row as usize).copied()).collect()),
             marks: Arc::clone(&self.marks),
-        }
+        })
     }
 
     /// Takes the rows that `errors` names out of the chunk and into `sides`.
@@ -145,11 +161,6 @@ impl Chunk {
         }
         self.select(&kept)
     }
-}
-
-#[expect(clippy::expect_used, reason = "indices come from enumerating the array's own rows")]
-fn take_rows(column: &ArrayRef, indices: &UInt32Array) -> ArrayRef {
-    take(column, indices, None).expect("row indices are within the column")
 }
 
 /// Renders a row as JSON for the side outputs.
@@ -321,6 +332,8 @@ pub enum OperatorError {
     State(#[from] StateError),
     #[error(transparent)]
     Key(#[from] KeyError),
+    #[error("the rows that one batch multiplies into are too large: {0}; use smaller windows, arrays or batches")]
+    Repeat(#[source] ArrowError),
     #[error("the checkpointed state of {operator} cannot be decoded: {source}")]
     Saved {
         operator: String,

@@ -1,42 +1,41 @@
 //! Windowed aggregation: one row per window and key when the watermark passes the window's end.
 //!
-//! State: namespace = the window's end on the wall clock, key = the grouping keys as comparable bytes, value = one
-//! accumulator per aggregate. Bounded by the windows that are open. A row whose window is already over is late and
-//! goes to the query's late output; so rows counted + late rows + rows that failed = input rows.
+//! State: namespace = the end of a slice on the wall clock (see `window.rs`), key = the grouping keys as comparable
+//! bytes, value = one accumulator per aggregate. A window's result is its slices merged in order of time; a slice goes
+//! when the last window that contains it has fired, so the state is bounded by the windows that are open. (Of cumulating
+//! windows the slices that have fired are merged into one, so that each result costs two merges.) A row is late when
+//! the last window that it falls into is over, and goes to the query's late output; until then it counts in those that
+//! have not fired. So rows counted + late rows + rows that failed = input rows.
+//!
+//! Which windows are still to fire follows from the open slices and the watermark, so only the watermark is saved.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use serde::{Deserialize, Serialize};
 
-use super::accumulator::{Accumulator, Argument, finish};
+use super::aggregation::{Aggregation, Group};
 use super::window::Assigner;
-use super::{Chunk, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
+use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
 use crate::event::EventTime;
 use crate::expr::build::Expr;
-use crate::expr::row::RowKeys;
-use crate::expr::{AggregateCall, Batch, EvalContext, RowErrors, eval::eval, eval::eval_predicate};
-use crate::sql::plan::{WindowProperty, WindowSpec};
+use crate::expr::{AggregateCall, EvalContext};
+use crate::sql::plan::{WindowKind, WindowProperty, WindowSpec};
 use crate::state::{Checkpointed, Key, KeyedState};
 
 /// Name and version of the encoding of [`Group`]: to be raised when an accumulator's encoding changes.
-pub const VALUE_TYPE: &str = "window_aggregate_group/1";
-
-/// The accumulators of one group, in the order of the aggregates.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Group(pub Box<[Accumulator]>);
+pub const VALUE_TYPE: &str = "window_aggregate_group/2";
 
 /// `GROUP BY window_start, window_end, key, …` over a window table function.
 pub struct WindowAggregate {
-    named: Named,
+    aggregation: Aggregation,
     assigner: Assigner,
+    cumulating: bool,
     time_column: usize,
-    keys: Vec<Expr>,
-    row_keys: RowKeys,
     properties: Vec<WindowProperty>,
-    aggregates: Vec<AggregateCall>,
-    empty: Group,
     clock: StreamClock,
+    pending: Pending,
     state: KeyedState<Group>,
 }
 
@@ -48,6 +47,14 @@ pub struct Spec {
     pub aggregates: Vec<AggregateCall>,
 }
 
+/// The windows that contain an open slice and are not over, by their ends. Where wall-clock times are skipped or happen
+/// twice, windows are not over in the order of their ends.
+#[derive(Default)]
+struct Pending {
+    ends: BTreeSet<i64>,
+    timers: BTreeSet<(EventTime, i64)>,
+}
+
 /// Rows freed by watermarks, not yet columns.
 #[derive(Default)]
 struct Fired {
@@ -55,6 +62,49 @@ struct Fired {
     ends: Vec<i64>,
     keys: Vec<Key>,
     groups: Vec<Group>,
+}
+
+impl Fired {
+    fn push(&mut self, position: Position, end: i64, key: Key, group: Group) {
+        self.positions.push(position);
+        self.ends.push(end);
+        self.keys.push(key);
+        self.groups.push(group);
+    }
+}
+
+impl Pending {
+    /// Adds the windows of a slice. Those that contain a neighbour too are there already, or over.
+    fn add(&mut self, slice: i64, open: &BTreeSet<i64>, assigner: &Assigner, watermark: EventTime) {
+        let after = open.range(..slice).next_back().map(|before| assigner.last_end(*before));
+        let until = open.range(slice.saturating_add(1)..).next();
+        for end in assigner.ends_of(slice) {
+            if after.is_some_and(|after| end <= after) {
+                continue;
+            }
+            if until.is_some_and(|until| end >= *until) {
+                break;
+            }
+            let over = assigner.over_at(end);
+            if over > watermark {
+                self.ends.insert(end);
+                self.timers.insert((over, end));
+            }
+        }
+    }
+
+    /// The next window that is over at the watermark.
+    fn due(&mut self, watermark: EventTime) -> Option<i64> {
+        let (_, end) = self.timers.first().copied().filter(|(over, _)| *over <= watermark)?;
+        self.timers.pop_first();
+        self.ends.remove(&end);
+        Some(end)
+    }
+
+    /// Whether a window that is to fire contains the slice.
+    fn needs(&self, slice: i64, assigner: &Assigner) -> bool {
+        self.ends.range(slice..=assigner.last_end(slice)).next().is_some()
+    }
 }
 
 impl WindowAggregate {
@@ -68,46 +118,78 @@ impl WindowAggregate {
         context: &EvalContext,
         state: KeyedState<Group>,
     ) -> Result<WindowAggregate, OperatorError> {
-        let types: Vec<_> = spec.keys.iter().map(|key| key.data_type.clone()).collect();
-        Ok(WindowAggregate {
-            named,
+        let mut this = WindowAggregate {
+            aggregation: Aggregation::new(named, spec.keys, spec.aggregates)?,
             assigner: Assigner::new(&spec.window, &context.time_zone),
+            cumulating: matches!(spec.window.kind, WindowKind::Cumulate { .. }),
             time_column: spec.window.time_column,
-            row_keys: RowKeys::new(&types)?,
-            empty: Group(spec.aggregates.iter().map(Accumulator::new).collect()),
-            keys: spec.keys,
             properties: spec.properties,
-            aggregates: spec.aggregates,
             clock: StreamClock::default(),
+            pending: Pending::default(),
             state,
-        })
+        };
+        this.find_pending();
+        Ok(this)
+    }
+
+    /// Finds the windows that are to fire from the open slices.
+    fn find_pending(&mut self) {
+        self.pending = Pending::default();
+        let mut open = BTreeSet::new();
+        for slice in self.state.namespaces() {
+            self.pending.add(*slice, &open, &self.assigner, self.clock.watermark);
+            open.insert(*slice);
+        }
     }
 
     /// Frees every window that is over at the watermark, in order of time, then key.
     fn fire(&mut self, position: Position, fired: &mut Fired) -> Result<(), OperatorError> {
-        while let Some(end) = self.state.namespaces().first().copied() {
-            if self.assigner.over_at(end) > self.clock.watermark {
-                break;
+        while let Some(end) = self.pending.due(self.clock.watermark) {
+            let first = self.assigner.first_slice(end);
+            let slices: Vec<i64> = self.state.namespaces().range(first..=end).copied().collect();
+            if let [slice] = slices.as_slice()
+                && !self.pending.needs(*slice, &self.assigner)
+            {
+                for entry in self.state.take_namespace(*slice) {
+                    let (key, group) = entry?;
+                    fired.push(position, end, key, group);
+                }
+                continue;
             }
-            for entry in self.state.take_namespace(end) {
-                let (key, group) = entry?;
-                fired.positions.push(position);
-                fired.ends.push(end);
-                fired.keys.push(key);
-                fired.groups.push(group);
+            let mut merged: BTreeMap<Key, Group> = BTreeMap::new();
+            // Only where wall-clock times are skipped is an earlier window still to fire.
+            let compact = self.cumulating && self.pending.ends.range(first..end).next().is_none();
+            for slice in &slices {
+                let entries = match compact || !self.pending.needs(*slice, &self.assigner) {
+                    true => self.state.take_namespace(*slice),
+                    false => self.state.entries(*slice),
+                };
+                for entry in entries {
+                    let (key, group) = entry?;
+                    match merged.entry(key) {
+                        Entry::Vacant(vacant) => drop(vacant.insert(group)),
+                        Entry::Occupied(mut earlier) => earlier.get_mut().merge(group),
+                    }
+                }
+            }
+            let keep = compact && self.pending.needs(end, &self.assigner);
+            for (key, group) in merged {
+                if keep {
+                    self.state.entry(end, &key, || group.clone())?;
+                }
+                fired.push(position, end, key, group);
             }
         }
         Ok(())
     }
 
-    fn output(&self, fired: Fired, marks: Arc<Vec<super::Mark>>) -> Result<Chunk, OperatorError> {
-        let mut columns: Vec<ArrayRef> = self.row_keys.decode(fired.keys.iter().map(|key| &**key))?;
+    fn output(&self, fired: Fired, marks: Arc<Vec<Mark>>) -> Result<Chunk, OperatorError> {
+        let mut columns: Vec<ArrayRef> = self.aggregation.key_columns(fired.keys.iter().map(|key| &**key))?;
+        let windows: Vec<_> = fired.ends.iter().map(|end| (self.assigner.start_of(*end), *end)).collect();
         for property in &self.properties {
-            columns.push(self.assigner.property(*property, fired.ends.iter().copied()));
+            columns.push(self.assigner.property(*property, windows.iter().copied()));
         }
-        for (i, call) in self.aggregates.iter().enumerate() {
-            columns.push(finish(call, fired.groups.iter().map(|group| group.0.get(i))));
-        }
+        columns.extend(self.aggregation.results(&fired.groups));
         Ok(Chunk { columns, positions: Arc::new(fired.positions), marks })
     }
 }
@@ -115,42 +197,9 @@ impl WindowAggregate {
 impl Operator for WindowAggregate {
     fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError> {
         let [input] = inputs else { return Ok(Chunk::default()) };
-        let evaluate = |chunk: &Chunk, errors: &mut RowErrors| {
-            let batch = Batch { columns: &chunk.columns, rows: chunk.rows() };
-            let keys: Vec<ArrayRef> = self.keys.iter().map(|key| eval(key, &batch, context, errors)).collect();
-            let mut arguments = Vec::with_capacity(self.aggregates.len());
-            let mut filters = Vec::with_capacity(self.aggregates.len());
-            for call in &self.aggregates {
-                arguments.push(call.argument.as_ref().map(|expr| eval(expr, &batch, context, errors)));
-                filters.push(call.filter.as_ref().map(|expr| eval_predicate(expr, &batch, context, errors)));
-            }
-            (keys, arguments, filters)
-        };
-        let mut errors = RowErrors::default();
-        let mut evaluated = evaluate(input, &mut errors);
-        let kept;
-        let input = if errors.list.is_empty() {
-            input
-        } else {
-            kept = input.clone().without_errors(errors, &self.named, sides);
-            evaluated = evaluate(&kept, &mut RowErrors::default());
-            &kept
-        };
-        let (keys, arguments, filters) = evaluated;
-        let opaque: Vec<_> =
-            self.aggregates.iter().zip(&arguments).map(|(call, column)| opaque_rows(call, column)).collect();
-        let arguments: Vec<Argument<'_>> = self
-            .aggregates
-            .iter()
-            .zip(&arguments)
-            .zip(&opaque)
-            .map(|((call, column), rows)| match (Argument::new(column.as_ref(), call.argument_type()), rows) {
-                (Argument::Opaque(column, _), Some(rows)) => Argument::Opaque(column, Some(rows)),
-                (argument, _) => argument,
-            })
-            .collect();
-        self.row_keys.encode(&keys, input.rows())?;
-
+        let evaluated = self.aggregation.evaluate(input, context, sides)?;
+        let arguments = self.aggregation.arguments(&evaluated);
+        let input = &evaluated.input;
         let mut fired = Fired::default();
         let mut marks = input.marks.iter().peekable();
         let times = input.columns.get(self.time_column).map(event_times);
@@ -160,19 +209,19 @@ impl Operator for WindowAggregate {
                 self.fire(mark.position, &mut fired)?;
             }
             let time = time.unwrap_or(EventTime::MIN);
-            let end = self.assigner.end_of(time);
-            if self.assigner.over_at(end) <= self.clock.watermark {
-                let text = self.named.row_text(&input.columns, row);
-                sides.late.push(&self.named, *position, time, self.clock.watermark, text);
+            let slice = self.assigner.slice_of(time);
+            if self.assigner.over_at(self.assigner.last_end(slice)) <= self.clock.watermark {
+                let time = self.assigner.event_time_of(time);
+                let named = &self.aggregation.named;
+                let text = named.row_text(&input.columns, row);
+                sides.late.push(named, *position, time, self.clock.watermark, text);
                 continue;
             }
-            let empty = &self.empty;
-            let group = self.state.entry(end, self.row_keys.row(row), || empty.clone())?;
-            for ((accumulator, argument), filter) in group.0.iter_mut().zip(&arguments).zip(&filters) {
-                if !argument.is_null(row) && filter.as_ref().is_none_or(|truth| truth.value(row)) {
-                    accumulator.update(argument, row);
-                }
+            if !self.state.namespaces().contains(&slice) {
+                self.pending.add(slice, self.state.namespaces(), &self.assigner, self.clock.watermark);
             }
+            let empty = self.aggregation.empty();
+            arguments.fold(row, self.state.entry(slice, self.aggregation.key(row), || empty.clone())?);
         }
         for mark in marks {
             self.clock = mark.clock;
@@ -186,19 +235,13 @@ impl Operator for WindowAggregate {
     }
 
     fn preview(&self, namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
-        let group: Group =
-            postcard::from_bytes(value).ok().filter(|group: &Group| group.0.len() == self.empty.0.len())?;
-        let fired = Fired {
-            positions: vec![Position::default()],
-            ends: vec![namespace],
-            keys: vec![Key::from(key)],
-            groups: vec![group],
-        };
+        let mut fired = Fired::default();
+        fired.push(Position::default(), namespace, Key::from(key), self.aggregation.decode_group(value)?);
         Some(self.output(fired, Arc::default()).ok()?.columns)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
-        self.state.namespaces().first().map(|end| self.assigner.over_at(*end))
+        self.pending.timers.first().map(|(over, _)| *over)
     }
 
     fn save(&self) -> Vec<u8> {
@@ -207,14 +250,8 @@ impl Operator for WindowAggregate {
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
         self.clock = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.named.name.to_string(), source })?;
+            .map_err(|source| OperatorError::Saved { operator: self.aggregation.named.name.to_string(), source })?;
+        self.find_pending();
         Ok(())
     }
-}
-
-/// Comparable bytes of an argument of a type that DISTINCT has no shorter identity for.
-fn opaque_rows(call: &AggregateCall, column: &Option<ArrayRef>) -> Option<arrow_row::Rows> {
-    let column = column.as_ref().filter(|_| call.distinct)?;
-    let field = arrow_row::SortField::new(column.data_type().clone());
-    arrow_row::RowConverter::new(vec![field]).ok()?.convert_columns(std::slice::from_ref(column)).ok()
 }

@@ -170,6 +170,23 @@ impl FlinkDialect {
         }))
     }
 
+    /// What follows `TABLE name PARTITION BY`: a column, or several in parentheses. The name comes first in the tuple.
+    fn partitioned(&self, parser: &mut Parser<'_>, table: Expr) -> Result<Expr, ParserError> {
+        let mut items = vec![table];
+        if parser.consume_token(&Token::LParen) {
+            loop {
+                items.push(Expr::Identifier(parser.parse_identifier()?));
+                if !parser.consume_token(&Token::Comma) {
+                    break;
+                }
+            }
+            parser.expect_token(&Token::RParen)?;
+        } else {
+            items.push(Expr::Identifier(parser.parse_identifier()?));
+        }
+        Ok(Expr::Tuple(items))
+    }
+
     /// `DATE 'text'`, `TIME 'text'`, `TIMESTAMP 'text'`, and `TABLE name`: a word before an expression.
     fn prefixed(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
         let TokenWithSpan { token, span } = parser.next_token();
@@ -184,14 +201,10 @@ impl FlinkDialect {
                 Expr::CompoundIdentifier(parts)
             }
         };
-        let next = parser.peek_token_ref().span;
-        if parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
-            return self.refuse(
-                next,
-                "PARTITION BY in a window function is not supported yet (SESSION windows need it)",
-                "leave it out and name the keys in GROUP BY",
-            );
-        }
+        let value = match parser.parse_keywords(&[Keyword::PARTITION, Keyword::BY]) {
+            true => self.partitioned(parser, value)?,
+            false => value,
+        };
         Ok(Expr::Prefixed { prefix: word.into_ident(span), value: Box::new(value) })
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
-use crate::expr::aggregate;
+use crate::expr::aggregate::Parameter;
 use crate::expr::{AggregateCall, Field, Schema};
 
 impl Plan {
@@ -23,6 +23,8 @@ impl Plan {
             Node::Project { input, .. }
             | Node::Filter { input, .. }
             | Node::Window { input, .. }
+            | Node::Unnest { input, .. }
+            | Node::Expand { input, .. }
             | Node::WindowAggregate { input, .. } => vec![input],
             Node::UnionAll { inputs } => inputs.iter().collect(),
         }
@@ -54,6 +56,8 @@ impl Plan {
             | Node::Project { .. }
             | Node::Filter { .. }
             | Node::UnionAll { .. }
+            | Node::Unnest { .. }
+            | Node::Expand { .. }
             | Node::Window { .. } => None,
         }
     }
@@ -62,18 +66,30 @@ impl Plan {
     pub fn state_bound(&self) -> String {
         match &self.node {
             Node::WindowAggregate { window, keys, aggregates, .. } => {
-                let WindowKind::Tumble { size_ms, .. } = window.kind;
+                let slice = match &window.kind {
+                    WindowKind::Session { .. } => {
+                        return "bounded by open sessions: one entry for each key with a session that the watermark has \
+                                not passed"
+                            .to_owned();
+                    }
+                    WindowKind::Attached { .. } => "window end".to_owned(),
+                    WindowKind::Tumble { size_ms, .. } => Duration(*size_ms).to_string(),
+                    WindowKind::Hop { slide_ms, .. } => format!("slide of {}", Duration(*slide_ms)),
+                    WindowKind::Cumulate { step_ms, .. } => format!("step of {}", Duration(*step_ms)),
+                };
                 let groups = if keys.is_empty() { "one entry" } else { "one entry for each key" };
                 let distinct = if aggregates.iter().any(|call| call.distinct) { " and distinct value" } else { "" };
                 format!(
-                    "bounded by open windows: {groups}{distinct} for each {} that the watermark has not passed",
-                    Duration(size_ms)
+                    "bounded by open windows: {groups}{distinct} for each {slice} of the windows that the watermark has not \
+                     passed"
                 )
             }
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
             | Node::UnionAll { .. }
+            | Node::Unnest { .. }
+            | Node::Expand { .. }
             | Node::Window { .. } => "none".to_owned(),
         }
     }
@@ -117,6 +133,22 @@ impl Plan {
                 writeln!(out, "{pad}Window")?;
                 writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
             }
+            Node::Unnest { input, array, outer } => {
+                writeln!(out, "{pad}Unnest")?;
+                let rows = if *outer { ", rows without elements too" } else { "" };
+                writeln!(out, "{pad}    {}{rows}", array.display(&input.schema))?;
+                let elements: Vec<String> =
+                    self.schema.fields.iter().skip(input.schema.fields.len()).map(column).collect();
+                writeln!(out, "{pad}    columns: {}", elements.join(", "))?;
+            }
+            Node::Expand { input, keys, sets } => {
+                writeln!(out, "{pad}Expand")?;
+                for (number, set) in sets.iter().enumerate() {
+                    let own = keys.iter().zip(set).filter(|(_, has)| **has);
+                    let own: Vec<String> = own.map(|(key, _)| key.display(&input.schema).to_string()).collect();
+                    writeln!(out, "{pad}    set {number}: ({})", own.join(", "))?;
+                }
+            }
             Node::WindowAggregate { input, window, keys, properties, aggregates } => {
                 writeln!(out, "{pad}WindowAggregate")?;
                 writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
@@ -159,11 +191,35 @@ struct Window<'a>(&'a WindowSpec, &'a Schema);
 impl fmt::Display for Window<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WindowSpec { kind, time_column, time_type } = self.0;
-        let WindowKind::Tumble { size_ms, offset_ms } = kind;
         let time = self.1.fields.get(*time_column).map_or("?", |field| &field.name);
-        write!(f, "TUMBLE {}", Duration(*size_ms))?;
-        if *offset_ms != 0 {
-            write!(f, ", offset {}", Duration(*offset_ms))?;
+        let offset_ms = match kind {
+            WindowKind::Attached { start } => {
+                let start = self.1.fields.get(*start).map_or("?", |field| &field.name);
+                return write!(f, "the rows' own windows, from `{start}` to `{time}`");
+            }
+            WindowKind::Session { gap_ms, partition } => {
+                write!(f, "SESSION with a gap of {}", Duration(*gap_ms))?;
+                let names = partition.iter().filter_map(|column| self.1.fields.get(*column));
+                for (i, field) in names.enumerate() {
+                    write!(f, "{}`{}`", if i == 0 { ", for each " } else { ", " }, field.name)?;
+                }
+                0
+            }
+            WindowKind::Tumble { size_ms, offset_ms } => {
+                write!(f, "TUMBLE {}", Duration(*size_ms))?;
+                *offset_ms
+            }
+            WindowKind::Hop { size_ms, slide_ms, offset_ms } => {
+                write!(f, "HOP {} every {}", Duration(*size_ms), Duration(*slide_ms))?;
+                *offset_ms
+            }
+            WindowKind::Cumulate { size_ms, step_ms, offset_ms } => {
+                write!(f, "CUMULATE {} in steps of {}", Duration(*size_ms), Duration(*step_ms))?;
+                *offset_ms
+            }
+        };
+        if offset_ms != 0 {
+            write!(f, ", offset {}", Duration(offset_ms))?;
         }
         write!(f, ", on `{time}` {time_type}")
     }
@@ -174,13 +230,22 @@ struct Call<'a>(&'a AggregateCall, &'a Schema);
 
 impl fmt::Display for Call<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AggregateCall { kind, argument, distinct, filter, data_type: _ } = self.0;
-        let name = aggregate::NAMES.iter().find(|(_, known)| known == kind).map_or("?", |(name, _)| name);
+        let AggregateCall { kind, argument, parameter, distinct, filter, data_type: _ } = self.0;
         let distinct = if *distinct { "DISTINCT " } else { "" };
+        write!(f, "{}({distinct}", kind.name())?;
         match argument {
-            Some(argument) => write!(f, "{name}({distinct}{})", argument.display(self.1))?,
-            None => write!(f, "{name}(*)")?,
+            Some(argument) => write!(f, "{}", argument.display(self.1))?,
+            None => f.write_str("*")?,
         }
+        match parameter {
+            Parameter::None => {}
+            Parameter::Separator(separator) => write!(f, ", '{}'", separator.replace('\'', "''"))?,
+            Parameter::Percentages { values, array: false } => {
+                values.iter().try_for_each(|value| write!(f, ", {value}"))?;
+            }
+            Parameter::Percentages { values, array: true } => write!(f, ", ARRAY{values:?}")?,
+        }
+        f.write_str(")")?;
         match filter {
             Some(filter) => write!(f, " FILTER (WHERE {})", filter.display(self.1)),
             None => Ok(()),

@@ -13,15 +13,16 @@
 //! | | |
 //! |---|---|
 //! | query | `SELECT`, `*`, `t.*`, aliases, `WHERE`, `WITH` (several, nested, with column lists), sub-queries in `FROM`, `UNION ALL`, one `;` at the end |
-//! | windows | `TUMBLE` over `TABLE t` or `(SELECT …)`, inside `TABLE(…)` or not, positional or named arguments, offset; alone or under `GROUP BY window_start, window_end [, window_time] [, keys]`; cascades over `window_time` |
-//! | aggregates | `COUNT(*)`, `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `DISTINCT`, `FILTER (WHERE …)`, inside expressions; `HAVING` |
+//! | windows | `TUMBLE`, `HOP`, `CUMULATE`, `SESSION` over `TABLE t` or `(SELECT …)`, inside `TABLE(…)` or not, positional or named arguments, offset; alone (but `SESSION`) or under `GROUP BY window_start, window_end [, window_time] [, keys]`; `GROUPING SETS`, `ROLLUP`, `CUBE`, `GROUPING`; cascades over `window_time`; further grouping by the `window_start`, `window_end` of a sub-query or view |
+//! | aggregates | `COUNT(*)`, `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `STDDEV_POP`, `STDDEV_SAMP`, `VAR_POP`, `VAR_SAMP`, `FIRST_VALUE`, `LAST_VALUE`, `LISTAGG`, `PERCENTILE`, `APPROX_COUNT_DISTINCT`, Forebay's `APPROX_PERCENTILE`; `DISTINCT`, `FILTER (WHERE …)`, inside expressions; `HAVING` |
+//! | arrays | `CROSS JOIN UNNEST(a) AS s (x)`, `LEFT JOIN UNNEST(a) AS s (x) ON TRUE` |
 //! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN`, `LIKE … ESCAPE`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `ROW(…)`, `ARRAY[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
 //!
 //! Refused, at the place and with what to write:
 //!
 //! | | |
 //! |---|---|
-//! | not yet | `HOP`, `CUMULATE`, `SESSION`, joins, `OVER`, `MATCH_RECOGNIZE`, `UNNEST`, `GROUPING SETS`, `ROLLUP`, `CUBE`, `IN (SELECT …)`, `EXISTS`, further aggregates, `MAP`, year-month windows, conditions and aggregates over window columns |
+//! | not yet | joins, `OVER`, `MATCH_RECOGNIZE`, `IN (SELECT …)`, `EXISTS`, further aggregates, `MAP`, `SESSION` without `GROUP BY`, `WITH ORDINALITY` |
 //! | never: its state has no bound | `GROUP BY` without a window, aggregates over a whole stream, `SELECT DISTINCT`, `UNION`, `EXCEPT`, `INTERSECT`, `ORDER BY`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
 //! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
 //! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `::`, `==`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
@@ -44,7 +45,7 @@ use thiserror::Error;
 
 use crate::expr::Schema;
 use crate::settings::{self, Problem, nearest};
-use plan::Plan;
+use plan::{Plan, WindowProperty, WindowSpec};
 use text::Text;
 pub use types::parse_type;
 
@@ -84,10 +85,26 @@ fn nearest_help<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     relations: BTreeMap<String, Schema>,
+    /// Of queries whose rows carry windows, what each column is to them.
+    windows: BTreeMap<String, Vec<Option<(WindowProperty, WindowSpec)>>>,
 }
 
 impl Catalog {
-    /// Adds a source or a query.
+    /// Adds a query.
+    pub fn add_query(&mut self, name: impl Into<String>, plan: &Plan) {
+        let name = name.into();
+        let windows = planner::window_columns(plan, self);
+        if windows.iter().any(Option::is_some) {
+            self.windows.insert(name.clone(), windows);
+        }
+        self.add(name, plan.schema.clone());
+    }
+
+    fn window_column(&self, relation: &str, column: usize) -> Option<(WindowProperty, WindowSpec)> {
+        self.windows.get(relation)?.get(column)?.clone()
+    }
+
+    /// Adds a source.
     pub fn add(&mut self, name: impl Into<String>, schema: Schema) {
         self.relations.insert(name.into(), schema);
     }

@@ -247,7 +247,11 @@ impl<'a> Walk<'a> {
         let (FunctionArg::Named { arg, .. } | FunctionArg::ExprNamed { arg, .. } | FunctionArg::Unnamed(arg)) = arg;
         match arg {
             FunctionArgExpr::Expr(Expr::Prefixed { value, .. }) => {
-                if let Expr::CompoundIdentifier(parts) = value.as_ref()
+                let table = match value.as_ref() {
+                    Expr::Tuple(items) => items.first(),
+                    table => Some(table),
+                };
+                if let Some(Expr::CompoundIdentifier(parts)) = table
                     && let [Ident { value, .. }] = parts.as_slice()
                 {
                     self.name(value);

@@ -28,6 +28,17 @@ pub enum Node {
     UnionAll { inputs: Vec<Plan> },
     /// A bare window table function: the input's columns, then `window_start`, `window_end`, `window_time`.
     Window { input: Box<Plan>, window: WindowSpec },
+    /// Each row once for every element of an array, with the element (of a ROW, its fields) behind the row's columns.
+    /// `outer`: a row without elements stays, with NULLs.
+    Unnest { input: Box<Plan>, array: Expr, outer: bool },
+    /// GROUPING SETS: each row once for every set; behind the input's columns stand the keys, NULL where the set has
+    /// them not, and the set's number (INT).
+    Expand {
+        input: Box<Plan>,
+        keys: Vec<Expr>,
+        /// For each set, for each key: whether the set has it.
+        sets: Vec<Vec<bool>>,
+    },
     /// Windowed aggregation: output columns are the keys, then those of `properties`, then the aggregates.
     WindowAggregate {
         input: Box<Plan>,
@@ -52,7 +63,32 @@ pub struct WindowSpec {
 /// The kinds of windows; all sizes in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WindowKind {
-    Tumble { size_ms: i64, offset_ms: i64 },
+    Tumble {
+        size_ms: i64,
+        offset_ms: i64,
+    },
+    /// `size_ms` is a multiple of `slide_ms`.
+    Hop {
+        size_ms: i64,
+        slide_ms: i64,
+        offset_ms: i64,
+    },
+    /// `size_ms` is a multiple of `step_ms`.
+    Cumulate {
+        size_ms: i64,
+        step_ms: i64,
+        offset_ms: i64,
+    },
+    /// Only below an aggregation whose keys are the columns of PARTITION BY.
+    Session {
+        gap_ms: i64,
+        /// Columns of the input.
+        partition: Vec<usize>,
+    },
+    /// The rows carry their windows: `time_column` is the window's end, this column its start (a key).
+    Attached {
+        start: usize,
+    },
 }
 
 /// A window's own columns.

@@ -136,6 +136,25 @@ fn the_spellings_of_a_window_mean_the_same() {
 }
 
 #[test]
+fn windows_of_another_query_can_be_grouped_again() {
+    let mut catalog = catalog();
+    let inner = planned(
+        "SELECT window_start, window_end AS until, window_time, device, COUNT(*) AS n FROM HOP(TABLE plant, DESCRIPTOR(ts), \
+         INTERVAL '10' SECOND, INTERVAL '1' MINUTE) GROUP BY window_start, window_end, window_time, device",
+    );
+    catalog.add_query("counts", &inner);
+    let query =
+        "SELECT window_start, until, window_time, SUM(n) AS n FROM counts GROUP BY window_start, until, window_time";
+    let plan = plan_query(query, &catalog).unwrap_or_else(|errors| panic!("{errors:?}"));
+    assert_eq!(plan.schema.time, Some(2));
+    catalog.add_query("sums", &plan);
+    let query = "SELECT MAX(n) AS n FROM sums GROUP BY window_start, until";
+    assert!(plan_query(query, &catalog).is_ok());
+    let query = "SELECT MAX(n) AS n FROM sums GROUP BY window_start, n";
+    assert!(plan_query(query, &catalog).is_err());
+}
+
+#[test]
 fn what_stands_above_a_window_is_pushed_below_it() {
     let plan = planned(
         "SELECT s, b, COUNT(*) AS n FROM (SELECT window_start AS s, window_end AS e, temp > 25 AS b FROM \
@@ -171,6 +190,29 @@ fn keys_are_found_again_in_expressions() {
     let Node::Filter { input, .. } = &input.node else { panic!("{plan:?}") };
     let Node::WindowAggregate { keys, aggregates, .. } = &input.node else { panic!("{plan:?}") };
     assert_eq!((keys.len(), aggregates.len()), (2, 2));
+}
+
+#[test]
+fn grouping_sets_multiply_out() {
+    let sets = |by: &str| {
+        let plan = planned(&format!(
+            "SELECT site, device, GROUPING(site, device) AS g, COUNT(*) AS n FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), \
+             INTERVAL '1' MINUTE) GROUP BY window_start, window_end, {by}"
+        ));
+        let Node::Project { input, .. } = &plan.node else { panic!("{plan:?}") };
+        let Node::WindowAggregate { input, .. } = &input.node else { panic!("{plan:?}") };
+        match &input.node {
+            Node::Expand { sets, .. } => {
+                sets.iter().map(|set| set.iter().map(|has| u8::from(*has)).collect()).collect()
+            }
+            _ => Vec::<Vec<u8>>::new(),
+        }
+    };
+    assert_eq!(sets("GROUPING SETS ((site, device), (site), ())"), [[1, 1], [1, 0], [0, 0]]);
+    assert_eq!(sets("ROLLUP (site, device)"), [[1, 1], [1, 0], [0, 0]]);
+    assert_eq!(sets("CUBE (site, device)"), [[1, 1], [1, 0], [0, 1], [0, 0]]);
+    assert_eq!(sets("site, ROLLUP (device)"), [[1, 1], [1, 0]]);
+    assert!(sets("site, device").is_empty());
 }
 
 #[test]
@@ -239,7 +281,7 @@ fn explain_shows_the_tree_and_what_bounds_it() {
         "Project\n",
         "  WindowAggregate\n      TUMBLE 1m30s, offset 5s, on `ts` TIMESTAMP_LTZ(3)\n      key `device` STRING = device\n",
         "`n` BIGINT = COUNT(DISTINCT site)\n",
-        "state: bounded by open windows: one entry for each key and distinct value for each 1m30s",
+        "state: bounded by open windows: one entry for each key and distinct value for each 1m30s of the windows",
         "    Filter\n",
         "      Scan plant\n",
         "time attribute: `ts` TIMESTAMP_LTZ(3)\n",
@@ -307,7 +349,16 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT device FROM plant garbage trailing", "expected the end of the query", "trailing", ""),
     ("SELECT a.device FROM plant a JOIN alarm b ON a.device = b.device", "joins are not supported yet", "alarm b", ""),
     ("SELECT plant.device FROM plant, alarm", "joins are not supported yet", "alarm", ""),
-    ("SELECT x FROM burst CROSS JOIN UNNEST(samples) AS s (x)", "UNNEST is not supported yet", "UNNEST", ""),
+    ("SELECT x FROM UNNEST(samples) AS s (x)", "UNNEST must follow a relation", "UNNEST", "CROSS JOIN UNNEST"),
+    ("SELECT x FROM burst CROSS JOIN UNNEST(device) AS s (x)", "UNNEST takes an ARRAY, not STRING", "device", ""),
+    ("SELECT x FROM burst CROSS JOIN UNNEST(samples) AS s (x, y)", "names 2 columns, but there are 1", "s", ""),
+    (
+        "SELECT x FROM burst LEFT JOIN UNNEST(samples) AS s (x) ON x > 1",
+        "UNNEST can stand behind CROSS JOIN, or LEFT JOIN … ON TRUE",
+        "",
+        "ON TRUE",
+    ),
+    ("SELECT y FROM burst AS b CROSS JOIN UNNEST(b.samples) AS s (x)", "unknown column `y`", "y", ""),
     ("SELECT SUM(temp) OVER (ORDER BY ts) AS s FROM plant", "OVER is not supported yet", "OVER", ""),
     (
         "SELECT device FROM plant WHERE device IN (SELECT device FROM alarm)",
@@ -405,16 +456,61 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ),
     ("SELECT 1 AS a", "this SELECT has no FROM", "SELECT", ""),
     (
-        "SELECT * FROM TABLE(HOP(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '2' SECOND))",
-        "HOP windows are not supported yet",
-        "HOP",
-        "TUMBLE",
+        "SELECT * FROM TABLE(HOP(TABLE plant, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '3' SECOND))",
+        "the size of a HOP window must be a multiple of its slide: 3000 ms is none of 2000 ms",
+        "INTERVAL '3' SECOND",
+        "HOP(TABLE name, DESCRIPTOR(time_column), INTERVAL '10' SECOND, INTERVAL '1' MINUTE)",
+    ),
+    (
+        "SELECT * FROM TABLE(HOP(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE, INTERVAL '1' SECOND))",
+        "must be a multiple of its slide",
+        "INTERVAL '1' SECOND",
+        "the slide comes first",
+    ),
+    (
+        "SELECT * FROM TABLE(HOP(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' SECOND, INTERVAL '1' DAY))",
+        "each row would fall into 86400 windows",
+        "INTERVAL '1' DAY",
+        "",
+    ),
+    ("SELECT * FROM HOP(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' SECOND)", "HOP lacks the size", "", "HOP(TABLE name"),
+    (
+        "SELECT * FROM HOP(DATA => TABLE plant, TIMECOL => DESCRIPTOR(ts), STEP => INTERVAL '1' SECOND, SIZE => INTERVAL '1' DAY)",
+        "HOP has no argument `STEP`",
+        "STEP",
+        "SLIDE, SIZE",
+    ),
+    (
+        "SELECT * FROM CUMULATE(TABLE plant, DESCRIPTOR(ts), INTERVAL '2' SECOND, INTERVAL '3' SECOND)",
+        "the size of a CUMULATE window must be a multiple of its step: 3000 ms is none of 2000 ms",
+        "INTERVAL '3' SECOND",
+        "CUMULATE(TABLE name",
     ),
     (
         "SELECT * FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '2' SECOND)",
-        "PARTITION BY in a window function is not supported yet",
-        "PARTITION",
+        "SESSION without GROUP BY is not supported yet",
         "",
+        "GROUP BY window_start",
+    ),
+    (
+        "SELECT * FROM TUMBLE(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '2' SECOND)",
+        "TUMBLE takes no PARTITION BY",
+        "",
+        "GROUP BY",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM SESSION(TABLE plant PARTITION BY devcie, DESCRIPTOR(ts), INTERVAL '2' SECOND) \
+         GROUP BY window_start, window_end",
+        "unknown column `devcie`",
+        "devcie",
+        "`device`",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '2' SECOND) \
+         GROUP BY window_start, window_end, site",
+        "must name the columns of its PARTITION BY",
+        "GROUP BY",
+        "PARTITION BY (a, b)",
     ),
     (
         "SELECT * FROM TUMBEL(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' SECOND)",
@@ -529,35 +625,69 @@ fn grouping_over_a_window_is_checked() {
         ("SUM(device) AS x", "GROUP BY window_start, window_end", "SUM does not take STRING", "SUM(device)"),
         ("SUM(*) AS x", "GROUP BY window_start, window_end", "SUM(*) does not exist", "SUM(*)"),
         ("SUM(temp, hum) AS x", "GROUP BY window_start, window_end", "SUM takes one argument", "SUM(temp, hum)"),
-        ("MAX(window_end) AS x", "GROUP BY window_start, window_end", "window's own columns", "window_end"),
         ("COUNT(*) FILTER (WHERE temp) AS x", "GROUP BY window_start, window_end", "FILTER needs a BOOLEAN", "temp"),
         (
-            "LISTAGG(device) AS x",
+            "ARRAY_AGG(device) AS x",
             "GROUP BY window_start, window_end",
-            "LISTAGG is not supported yet",
-            "LISTAGG(device)",
+            "ARRAY_AGG is not supported yet",
+            "ARRAY_AGG(device)",
+        ),
+        ("LISTAGG(temp) AS x", "GROUP BY window_start, window_end", "LISTAGG does not take DOUBLE", "LISTAGG(temp)"),
+        (
+            "LISTAGG(device, site) AS x",
+            "GROUP BY window_start, window_end",
+            "must be a constant string",
+            "LISTAGG(device, site)",
+        ),
+        (
+            "PERCENTILE(temp) AS x",
+            "GROUP BY window_start, window_end",
+            "PERCENTILE takes a number and a percentage",
+            "PERCENTILE(temp)",
+        ),
+        (
+            "PERCENTILE(temp, 90) AS x",
+            "GROUP BY window_start, window_end",
+            "must lie between 0 and 1, not 90",
+            "PERCENTILE(temp, 90)",
+        ),
+        (
+            "APPROX_PERCENTILE(temp, hum) AS x",
+            "GROUP BY window_start, window_end",
+            "must be a constant",
+            "APPROX_PERCENTILE(temp, hum)",
         ),
         ("device AS d", "GROUP BY window_start, window_end, d", "unknown column `d`", "d"),
         ("device", "GROUP BY window_start, window_end, 1", "a constant groups nothing", "1"),
-        ("device", "GROUP BY window_start, window_end, ROLLUP (device)", "ROLLUP is not supported yet", "ROLLUP"),
         (
             "device",
-            "GROUP BY window_start, window_end, GROUPING SETS ((device), ())",
-            "GROUPING SETS is not supported yet",
-            "GROUPING SETS",
+            "GROUP BY GROUPING SETS ((window_start, window_end, device), (window_start, window_end))",
+            "the window's columns must be in every grouping set",
+            "window_start",
         ),
-        ("device", "GROUP BY ALL", "GROUP BY ALL", "GROUP BY ALL"),
         (
-            "COUNT(*) AS n",
-            "WHERE window_start > TIMESTAMP '2026-01-01 00:00:00' GROUP BY window_start, window_end",
-            "below GROUP BY",
+            "device",
+            "GROUP BY window_start, window_end, CUBE (device, site, temp, hum, ok, seq, ts, pulses)",
+            "more than 128",
             "GROUP BY",
         ),
+        ("GROUPING(temp) AS g", "GROUP BY window_start, window_end, ROLLUP (device)", "takes keys of GROUP BY", "temp"),
+        ("device", "GROUP BY ALL", "GROUP BY ALL", "GROUP BY ALL"),
         ("COUNT(*) AS n", "", "COUNT over the whole stream", "COUNT(*)"),
     ] {
         let text = query(list, by);
         let found = refused(&text);
         assert!(found.0.contains(message) && found.1 == at, "{text}\n{found:?}");
+    }
+    for (list, by) in [
+        ("COUNT(*) AS n", "WHERE window_start > TIMESTAMP '2026-01-01 00:00:00' GROUP BY window_start, window_end"),
+        ("MAX(window_end) AS x", "GROUP BY window_start, window_end"),
+        ("h, COUNT(*) AS n", "GROUP BY window_start, window_end, h"),
+    ] {
+        let list = list.replace("h,", "HOUR(window_start) AS h,");
+        let plan = planned(&query(&list, &by.replace(", h", ", HOUR(window_start)")));
+        let text = plan.explain();
+        assert!(text.contains("the rows' own windows, from `window_start` to `window_end`"), "{text}");
     }
     let (message, ..) = refused("SELECT window_start FROM plant");
     assert!(message.contains("unknown column `window_start`"));

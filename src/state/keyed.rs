@@ -64,6 +64,24 @@ impl<V: Clone + DeserializeOwned> Older<V> {
         }
     }
 
+    /// The entries of a namespace under those of the dirty layer, which hides what is older where it is `hidden`.
+    fn entries(&self, namespace: i64, newest: Vec<Slot<V>>, mut hidden: bool) -> Entries<'_, V> {
+        let mut in_memory = newest;
+        for space in self.layers().filter_map(|layer| layer.spaces.get(&namespace)) {
+            if hidden {
+                break;
+            }
+            in_memory.extend(space.table.iter().cloned());
+            hidden = space.cleared;
+        }
+        // The sort is stable and newer layers were put first: of equal keys the newest is kept.
+        in_memory.sort_by(|a, b| a.key.cmp(&b.key));
+        in_memory.dedup_by(|later, kept| later.key == kept.key);
+        let stored = (!hidden && self.stored.contains(&namespace))
+            .then(|| Scan::new(self.reader.as_ref(), self.operator, namespace));
+        Entries { older: self, namespace, in_memory: in_memory.into_iter().peekable(), stored }
+    }
+
     /// Whether something of the namespace may be in a layer below the dirty one. (What the clean layer holds is stored.)
     fn may_hold(&self, namespace: i64) -> bool {
         self.stored.contains(&namespace)
@@ -162,23 +180,16 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// Removes a namespace and gives its entries in key order. The namespace is gone at once, however far the iterator
     /// is read. Stored entries are read in chunks, so they may be more than memory holds.
     pub fn take_namespace(&mut self, namespace: i64) -> Entries<'_, V> {
-        let stored_hidden_above = self.dirty.spaces.get(&namespace).is_some_and(|space| space.cleared);
-        let mut in_memory: Vec<Slot<V>> = self.detach(namespace).table.into_iter().collect();
-        let mut hidden = stored_hidden_above;
-        for space in self.older.layers().filter_map(|layer| layer.spaces.get(&namespace)) {
-            if hidden {
-                break;
-            }
-            in_memory.extend(space.table.iter().cloned());
-            hidden = space.cleared;
-        }
-        // The sort is stable and newer layers were put first: of equal keys the newest is kept.
-        in_memory.sort_by(|a, b| a.key.cmp(&b.key));
-        in_memory.dedup_by(|later, kept| later.key == kept.key);
-        let older = &self.older;
-        let stored = (!hidden && older.stored.contains(&namespace))
-            .then(|| Scan::new(older.reader.as_ref(), older.operator, namespace));
-        Entries { older, namespace, in_memory: in_memory.into_iter().peekable(), stored }
+        let hidden = self.dirty.spaces.get(&namespace).is_some_and(|space| space.cleared);
+        let newest = self.detach(namespace).table.into_iter().collect();
+        self.older.entries(namespace, newest, hidden)
+    }
+
+    /// The entries of a namespace in key order, which stays as it is.
+    pub fn entries(&self, namespace: i64) -> Entries<'_, V> {
+        let space = self.dirty.spaces.get(&namespace);
+        let newest = space.map_or_else(Vec::new, |space| space.table.iter().cloned().collect());
+        self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared))
     }
 }
 

@@ -149,6 +149,13 @@ pub(crate) fn check(mut store: impl Store, ops: &[Op]) {
             let value = state.get(*namespace, key).expect("reads").map(Cow::into_owned);
             assert_eq!(value, model.0.get(&(*namespace, key.clone())).copied());
         }
+        for namespace in &model.1 {
+            let entries: Vec<(Vec<u8>, u64)> =
+                state.entries(*namespace).map(|e| e.expect("reads")).map(|(k, v)| (k.to_vec(), v)).collect();
+            let expected: Vec<(Vec<u8>, u64)> =
+                model.0.iter().filter(|((n, _), _)| n == namespace).map(|((_, k), v)| (k.clone(), *v)).collect();
+            assert_eq!(entries, expected);
+        }
     }
 }
 

@@ -290,18 +290,30 @@ cases!(
     s08_case_in_like,
     s09_union_all,
     s10_cte_nested,
+    s11_unnest,
+    s12_row_fields,
+    s13_decimal,
     w01_tumble_avg,
     w02_tumble_filter_having,
     w03_tumble_global,
     w04_tumble_offset,
+    w05_hop,
+    w06_cumulate,
+    w07_session,
     w08_filter_clause,
     w09_null_groups,
+    w10_spread,
+    w11_first_last,
     w12_cascade,
+    w13_grouping_sets,
     w14_expression_key,
     w15_day_window,
     w16_string_minmax,
+    w17_listagg,
     w18_berlin_day,
     w19_berlin_hour,
+    w20_berlin_hop,
+    w21_decimal_sums,
 );
 
 /// Rows counted in windows + late rows = input rows.
@@ -318,4 +330,104 @@ fn no_row_is_lost_between_windows_and_late_rows() {
     let late = given.late.lines().count() as u64;
     let input = std::fs::read_to_string(home().join("input/plant.ndjson")).expect("an input").lines().count() as u64;
     assert_eq!((counted, counted + late), (2602, input));
+}
+
+/// Plays a query at all batch sizes, with other cuts, checkpoints and crashes each time: the bytes must be the same.
+fn at_all_batch_sizes(sql: &str) -> Given {
+    let mut first: Option<Given> = None;
+    for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {
+        let given = play(sql, Order::FirstFirst, *batch_rows, 40 + index as u64);
+        let late = |given: &Given| given.late.lines().map(without_lsn).collect::<String>();
+        match &first {
+            None => first = Some(given),
+            Some(first) => {
+                assert!(first.rows == given.rows, "batches of {batch_rows} give other bytes:\n{sql}");
+                assert!(late(first) == late(&given), "batches of {batch_rows} give other late rows:\n{sql}");
+            }
+        }
+    }
+    first.expect("batch sizes")
+}
+
+fn sum_of(rows: &str, column: &str) -> u64 {
+    rows.lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("a row")[column].as_u64().expect("a count"))
+        .sum()
+}
+
+#[test]
+fn every_aggregate_merges_the_same_whatever_the_cuts() {
+    let aggregates = "COUNT(*) AS n, COUNT(DISTINCT site) AS sites, SUM(DISTINCT pulses) AS p, AVG(temp) AS t, MIN(ts) AS a, \
+                      MAX(device) AS b, STDDEV_SAMP(hum) AS s, VAR_POP(pulses) AS v, FIRST_VALUE(seq) AS f, \
+                      LAST_VALUE(seq) AS l, LISTAGG(DISTINCT site, '; ') AS g, PERCENTILE(temp, ARRAY[0.1, 0.5, 0.99]) AS q, \
+                      APPROX_PERCENTILE(temp, 0.5) AS aq, APPROX_COUNT_DISTINCT(seq) AS ad";
+    let input = std::fs::read_to_string(home().join("input/plant.ndjson")).expect("an input");
+    let lines: Vec<Value> = input.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
+    for window in [
+        "HOP(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '1' MINUTE, INTERVAL '3' SECOND)",
+        "CUMULATE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '1' MINUTE, INTERVAL '3' SECOND)",
+        "SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '3' SECOND)",
+    ] {
+        let given = at_all_batch_sizes(&format!(
+            "SELECT window_start, window_end, device, {aggregates} FROM {window} GROUP BY window_start, window_end, device"
+        ));
+        for line in given.rows.lines() {
+            let row: Value = serde_json::from_str(line).expect("a row");
+            let (n, distinct) = (row["n"].as_f64().expect("a count"), row["ad"].as_f64().expect("a count"));
+            assert!((n - distinct).abs() <= 1.0 + 0.03 * n, "{line}");
+            // The log's order, not that of event times.
+            let first = lines.iter().position(|line| line["seq"] == row["f"]);
+            let last = lines.iter().rposition(|line| line["seq"] == row["l"]);
+            assert!(first.is_some() && first <= last, "{line}");
+            let (exact, about) = (row["q"][1].as_f64(), row["aq"].as_f64());
+            assert_eq!(exact.is_some(), about.is_some(), "{line}");
+        }
+    }
+}
+
+#[test]
+fn windows_that_end_in_a_skipped_hour_fire_whole() {
+    // 30 minutes by 15 across the change to summer time: the wall clock skips from 2:00 to 3:00.
+    let given = at_all_batch_sizes(
+        "-- time_zone: Europe/Berlin\nSELECT window_start, window_end, COUNT(*) AS n FROM HOP(TABLE dst, DESCRIPTOR(ts), \
+         INTERVAL '15' MINUTE, INTERVAL '90' MINUTE) GROUP BY window_start, window_end",
+    );
+    let input = std::fs::read_to_string(home().join("input/dst.ndjson")).expect("an input").lines().count() as u64;
+    assert_eq!(sum_of(&given.rows, "n"), 6 * (input - given.late.lines().count() as u64), "each row in six windows");
+}
+
+#[test]
+fn rows_that_carry_their_windows_are_grouped_again() {
+    let inner = "SELECT window_start, window_end, device, COUNT(*) AS n FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), \
+                 INTERVAL '10' SECOND) GROUP BY window_start, window_end, device";
+    let given = at_all_batch_sizes(&format!(
+        "SELECT window_start, window_end, SUM(n) AS n, COUNT(*) AS devices FROM ({inner}) GROUP BY window_start, window_end"
+    ));
+    assert_eq!(sum_of(&given.rows, "n"), 2602);
+    assert_eq!(given.late.lines().count(), 31, "only rows of the input are late");
+    let given = at_all_batch_sizes(
+        "SELECT window_start, window_end, MAX(window_time) AS t, COUNT(*) AS n FROM HOP(TABLE plant, DESCRIPTOR(ts), \
+         INTERVAL '10' SECOND, INTERVAL '30' SECOND) WHERE EXTRACT(SECOND FROM window_start) < 30 \
+         GROUP BY window_start, window_end",
+    );
+    assert!(sum_of(&given.rows, "n") > 0);
+}
+
+#[test]
+fn unnest_keeps_rows_without_elements_only_with_left_join() {
+    let count = |join: &str, by: &str| {
+        let given = at_all_batch_sizes(&format!(
+            "SELECT window_start, window_end, {by} COUNT(*) AS n, COUNT(x) AS xs FROM TUMBLE((SELECT b.ts, b.device AS d, s.x \
+             FROM burst AS b {join}), DESCRIPTOR(ts), INTERVAL '30' SECOND) GROUP BY window_start, window_end"
+        ));
+        (sum_of(&given.rows, "n"), sum_of(&given.rows, "xs"), given.late.lines().count() as u64)
+    };
+    let (cross, xs, late) = count("CROSS JOIN UNNEST(b.samples) AS s (x)", "");
+    let (left, left_xs, left_late) = count("LEFT JOIN UNNEST(b.samples) AS s (x) ON TRUE", "");
+    let input = std::fs::read_to_string(home().join("input/burst.ndjson")).expect("an input");
+    let rows: Vec<Value> = input.lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
+    let lengths = rows.iter().map(|row| row["samples"].as_array().map_or(0, Vec::len) as u64);
+    let (elements, empty) = (lengths.clone().sum::<u64>(), lengths.filter(|length| *length == 0).count() as u64);
+    assert_eq!((cross + late, left + left_late), (elements, elements + empty));
+    assert!(empty > 0 && xs <= cross && left_xs == xs);
 }

@@ -9,6 +9,7 @@ use sqlparser::ast::{
 };
 
 use super::select::{Grouping, column_help};
+use super::unnest::JOINED;
 use super::{Planner, Result};
 use crate::expr::aggregate::{self, AggregateCall, AggregateKind};
 use crate::expr::build::{self, BinaryOp, Expr, Test, TimeUnit, TrimSide, TypeError, Value};
@@ -21,27 +22,20 @@ use crate::sql::types::parse_type;
 pub(super) const DEPTH_MAX: usize = 100;
 
 /// Aggregates that Flink has and Forebay does not have yet.
-const AGGREGATES_LATER: [&str; 20] = [
-    "APPROX_PERCENTILE",
+const AGGREGATES_LATER: [&str; 13] = [
     "ARRAY_AGG",
     "COLLECT",
     "CUME_DIST",
     "DENSE_RANK",
-    "FIRST_VALUE",
     "JSON_ARRAYAGG",
     "JSON_OBJECTAGG",
     "LAG",
-    "LAST_VALUE",
     "LEAD",
-    "LISTAGG",
+    "MODE",
     "NTILE",
     "PERCENT_RANK",
-    "PERCENTILE",
     "RANK",
     "ROW_NUMBER",
-    "STDDEV_POP",
-    "STDDEV_SAMP",
-    "VAR_POP",
 ];
 
 /// What an expression can see.
@@ -176,7 +170,7 @@ impl Planner<'_> {
         grouping.key(&planned)
     }
 
-    fn built(&self, expr: &Ast, result: std::result::Result<Expr, TypeError>) -> Result<Expr> {
+    pub(super) fn built(&self, expr: &Ast, result: std::result::Result<Expr, TypeError>) -> Result<Expr> {
         result.map_err(|error| self.typed(expr, error))
     }
 
@@ -184,7 +178,7 @@ impl Planner<'_> {
         SqlError::new(self.place(expr), error.message).help_if(error.help)
     }
 
-    fn refuse<T>(&self, expr: &Ast, message: &str, help: &str) -> Result<T> {
+    pub(super) fn refuse<T>(&self, expr: &Ast, message: &str, help: &str) -> Result<T> {
         Err(SqlError::new(self.place(expr), message).help(help))
     }
 
@@ -319,9 +313,10 @@ impl Planner<'_> {
             Ast::Like { .. } => ("LIKE ANY is not part of Flink SQL", "write x LIKE 'a' OR x LIKE 'b'"),
             Ast::Array(_) => ("an array needs the word ARRAY", "write ARRAY[1, 2]"),
             Ast::Trim { .. } => ("TRIM takes one argument", "write TRIM(BOTH 'x' FROM s)"),
-            Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => {
-                ("GROUPING SETS, ROLLUP and CUBE are not supported yet", "write one query for each grouping")
-            }
+            Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => (
+                "GROUPING SETS, ROLLUP and CUBE stand in GROUP BY",
+                "write GROUP BY window_start, window_end, ROLLUP (a, b)",
+            ),
             Ast::Wildcard(_) | Ast::QualifiedWildcard(..) => ("`*` cannot stand in an expression", "name a column"),
             _ => ("this form of expression is not part of Flink SQL", "see the functions and operators of Flink"),
         };
@@ -346,16 +341,21 @@ impl Planner<'_> {
         };
         let schema = scope.schema;
         let qualified = scope.alias == Some(first.as_str());
+        let joined = match scope.alias == Some(JOINED) {
+            true => self.joined_column(&names, schema, place(0, 0))?,
+            false => None,
+        };
         let column = match names.get(1).filter(|_| qualified).and_then(|name| schema.index_of(name)) {
             Some(index) => Some((index, 2)),
-            None => schema.index_of(first).map(|index| (index, 1)),
+            None => joined.or_else(|| schema.index_of(first).map(|index| (index, 1))),
         };
         let Some((index, fields_from)) = column else {
             return Err(match names.get(1) {
                 Some(name) if qualified => SqlError::new(place(1, 1), format!("unknown column `{name}` in `{first}`"))
                     .help_if(column_help(name, schema)),
                 Some(_) => {
-                    let help = scope.alias.map(|alias| format!("the columns here are those of `{alias}`"));
+                    let alias = scope.alias.filter(|alias| *alias != JOINED);
+                    let help = alias.map(|alias| format!("the columns here are those of `{alias}`"));
                     SqlError::new(place(0, 0), format!("unknown table or column `{first}`"))
                         .help_if(column_help(first, schema))
                         .help_if(help)
@@ -717,13 +717,10 @@ impl Planner<'_> {
             let distinct = distinct == Some(DuplicateTreatment::Distinct);
             return self.aggregate(expr, &upper, kind, args, distinct, filter.as_deref(), scope);
         }
-        if AGGREGATES_LATER.contains(&upper.as_str()) || upper == "VAR_SAMP" || upper == "STDDEV" || upper == "VARIANCE"
-        {
-            return self.refuse(
-                expr,
-                &format!("the aggregate {upper} is not supported yet"),
-                "there are COUNT, SUM, AVG, MIN, MAX",
-            );
+        if AGGREGATES_LATER.contains(&upper.as_str()) {
+            let names: Vec<&str> = aggregate::NAMES.iter().map(|(name, _)| *name).collect();
+            let help = format!("there are {}", names.join(", "));
+            return self.refuse(expr, &format!("the aggregate {upper} is not supported yet"), &help);
         }
         if filter.is_some() || distinct.is_some() {
             return self.refuse(
@@ -731,6 +728,9 @@ impl Planner<'_> {
                 &format!("{upper} is no aggregate: it takes no DISTINCT, ALL or FILTER"),
                 "leave it out",
             );
+        }
+        if matches!(upper.as_str(), "GROUPING" | "GROUPING_ID") {
+            return self.grouping_id(expr, &upper, args, scope);
         }
         if let Some((window, form)) = legacy(&upper) {
             let help = format!("write FROM TABLE({window}(TABLE name, DESCRIPTOR(ts), INTERVAL …)) and {form}");
@@ -809,29 +809,36 @@ impl Planner<'_> {
                 _ => "aggregate in a window: GROUP BY window_start, window_end",
             }));
         };
-        let argument = match args {
-            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => None,
-            [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => Some(arg),
-            _ => return self.refuse(expr, &format!("{name} takes one argument"), &format!("write {name}(x)")),
+        let arguments: Option<Vec<&Ast>> = match args {
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => Some(Vec::new()),
+            [] => None,
+            args => args
+                .iter()
+                .map(|arg| match arg {
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg),
+                    _ => None,
+                })
+                .collect(),
+        };
+        let Some(arguments) = arguments else {
+            return self.refuse(expr, &format!("{name} takes columns or constants"), &format!("write {name}(x)"));
         };
         let mut inner = Scope::new(scope.schema, scope.alias, "an aggregate");
-        let planned = argument.map(|argument| self.expr(argument, &mut inner)).transpose()?;
+        let mut planned = Vec::new();
+        for argument in &arguments {
+            planned.push((self.expr(argument, &mut inner)?, *argument));
+        }
         inner.place = "FILTER";
-        let condition = filter.map(|filter| self.condition(filter, &mut inner)).transpose()?;
-        let below = |planned: Option<Expr>, ast: Option<&Ast>| match planned {
-            None => Ok(None),
-            Some(planned) => match grouping.below(planned) {
-                Some(below) => Ok(Some(below)),
-                None => Err(SqlError::new(
-                    ast.map_or_else(|| self.text.end(), |ast| self.place(ast)),
-                    format!("{name} over the window's own columns is not supported yet"),
-                )
-                .help("they are the same for all rows of a window: use them in SELECT without an aggregate")),
-            },
+        let condition = filter.map(|filter| Ok((self.condition(filter, &mut inner)?, filter))).transpose()?;
+        let mut below = |(planned, ast): (Expr, &Ast)| {
+            grouping.below(planned).ok_or_else(|| {
+                let message = format!("{name} over the window's own columns needs window_start and window_end as keys");
+                SqlError::new(self.place(ast), message).help("GROUP BY window_start, window_end")
+            })
         };
-        let argument = below(planned, argument)?;
-        let condition = below(condition, filter)?;
-        let call = AggregateCall::new(kind, argument, distinct, condition).map_err(|error| self.typed(expr, error))?;
+        let arguments = planned.into_iter().map(&mut below).collect::<Result<Vec<Expr>>>()?;
+        let condition = condition.map(below).transpose()?;
+        let call = AggregateCall::new(kind, arguments, distinct, condition).map_err(|error| self.typed(expr, error))?;
         Ok(grouping.aggregate(call))
     }
 }

@@ -6,7 +6,9 @@
 //! [`expression::DEPTH_MAX`] and, since a CTE is planned anew where it is read, by [`NODES_MAX`].
 
 mod expression;
+mod grouping;
 mod select;
+mod unnest;
 mod window;
 
 use std::ops::Range;
@@ -16,7 +18,7 @@ use sqlparser::ast::{
 };
 
 use super::parse::single;
-use super::plan::{Node, Plan};
+use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
 use super::reserved::is_reserved;
 use super::text::Text;
 use super::{Catalog, SqlError, nearest_help, types};
@@ -34,13 +36,25 @@ pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::re
     let result = planner.query(query);
     let mut errors = planner.errors;
     match result {
-        Ok(plan) if errors.is_empty() => return Ok(plan),
+        Ok(plan) if errors.is_empty() && !has_bare_session(&plan) => return Ok(plan),
+        Ok(plan) if has_bare_session(&plan) => {
+            let place = text.clause(0, &["SESSION"]);
+            errors.push(
+                SqlError::new(place, "SESSION without GROUP BY is not supported yet")
+                    .help("aggregate: GROUP BY window_start, window_end and the columns of PARTITION BY"),
+            );
+        }
         Ok(_) => {}
         Err(error) => errors.push(error),
     }
     errors.sort_by_key(|error| error.span.start);
     errors.dedup();
     Err(errors)
+}
+
+/// What each column of a plan is to the window that its rows carry.
+pub(super) fn window_columns(plan: &Plan, catalog: &Catalog) -> Vec<Option<(WindowProperty, WindowSpec)>> {
+    (0..plan.schema.fields.len()).map(|column| window::window_column(plan, column, catalog)).collect()
 }
 
 /// What a query's text is planned with.
@@ -272,21 +286,25 @@ impl Planner<'_> {
             [first, more @ ..] => (first, more),
         };
         let TableWithJoins { relation, joins } = first;
-        let join = joins.first().map(|join| &join.relation).or(more.first().map(|next| &next.relation));
-        if let Some(join) = join {
-            let place = self.text.range(join.span());
-            if let TableFactor::Table { name, .. } = join
-                && single(name).is_some_and(|name| name.value.eq_ignore_ascii_case("UNNEST"))
-            {
-                let place = self.text.range(name.span());
-                return Err(
-                    SqlError::new(place, "UNNEST is not supported yet").help("take single elements with a[1], a[2], …")
-                );
+        let mut left = self.factor(relation)?;
+        for join in joins {
+            if !unnest::is_unnest(&join.relation) {
+                return Err(self.no_join(&join.relation));
             }
-            return Err(SqlError::new(place, "joins are not supported yet")
-                .help("read one relation; UNION ALL brings several streams together"));
+            left = self.unnest_join(left, join)?;
         }
-        self.factor(relation)
+        for TableWithJoins { relation, joins } in more {
+            if !unnest::is_unnest(relation) || !joins.is_empty() {
+                return Err(self.no_join(relation));
+            }
+            left = self.unnest(left, relation, false)?;
+        }
+        Ok(left)
+    }
+
+    fn no_join(&self, factor: &TableFactor) -> SqlError {
+        SqlError::new(self.text.range(factor.span()), "joins are not supported yet")
+            .help("read one relation; UNION ALL brings several streams together")
     }
 
     fn factor(&mut self, factor: &TableFactor) -> Result<Relation> {
@@ -530,6 +548,12 @@ fn body_start(planner: &Planner<'_>, body: &SetExpr) -> usize {
     }
 }
 
+/// Whether a SESSION is left that no aggregation has taken.
+fn has_bare_session(plan: &Plan) -> bool {
+    matches!(&plan.node, Node::Window { window, .. } if matches!(window.kind, WindowKind::Session { .. }))
+        || plan.inputs().into_iter().any(has_bare_session)
+}
+
 /// Nodes of a plan.
 fn count(plan: &Plan) -> usize {
     1 + match &plan.node {
@@ -537,6 +561,8 @@ fn count(plan: &Plan) -> usize {
         Node::Project { input, .. }
         | Node::Filter { input, .. }
         | Node::Window { input, .. }
+        | Node::Unnest { input, .. }
+        | Node::Expand { input, .. }
         | Node::WindowAggregate { input, .. } => count(input),
         Node::UnionAll { inputs } => inputs.iter().map(count).sum(),
     }

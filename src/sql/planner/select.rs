@@ -8,14 +8,27 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
+use super::unnest::{JOINED, unqualified};
 use super::window::{Origin, Unwindowed, property_field};
 use super::{Planner, Relation, Result};
 use crate::expr::aggregate::{self, AggregateCall};
 use crate::expr::build::{self, Expr, ExprKind};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::parse::single;
-use crate::sql::plan::{Node, Plan, WindowProperty, WindowSpec};
+use crate::sql::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
 use crate::sql::{SqlError, nearest_help};
+
+/// GROUP BY and what stands above it.
+struct By<'s> {
+    schema: &'s Schema,
+    alias: Option<&'s str>,
+    /// The keys over FROM, with their places.
+    planned: (Vec<Expr>, Vec<Range<usize>>),
+    sets: Vec<Vec<usize>>,
+    having: Option<&'s Ast>,
+    projection: &'s [SelectItem],
+    place: Range<usize>,
+}
 
 /// Expressions, and the name of each with its place in the text.
 type Named = (Vec<Expr>, Vec<(String, Range<usize>)>);
@@ -30,9 +43,15 @@ pub(super) struct Grouping {
     pub keys: Vec<Expr>,
     /// Some key is more than a column.
     pub computed_keys: bool,
+    /// GROUPING SETS: for each set, for each key, whether the set has it. The set's number stands behind the keys.
+    pub sets: Option<Vec<Vec<bool>>>,
     properties: Vec<WindowProperty>,
     /// Over the window's input.
     calls: Vec<AggregateCall>,
+    /// The rows carry their windows: expressions over the window's own columns can stand below.
+    attached: bool,
+    /// An expression that must stand below reads the window's own columns.
+    pub reads_window: bool,
 }
 
 impl Grouping {
@@ -45,7 +64,12 @@ impl Grouping {
     fn property(&self, property: WindowProperty) -> Option<Expr> {
         let index = self.properties.iter().position(|known| *known == property)?;
         let Field { data_type, .. } = property_field(property, &self.window);
-        Some(build::column(self.keys.len() + index, data_type))
+        Some(build::column(self.keys_width() + index, data_type))
+    }
+
+    /// Columns of the keys, with the number of the grouping set.
+    fn keys_width(&self) -> usize {
+        self.keys.len() + usize::from(self.sets.is_some())
     }
 
     /// A column of FROM, seen from above the aggregation.
@@ -67,12 +91,17 @@ impl Grouping {
             self.calls.push(call);
             self.calls.len() - 1
         });
-        build::column(self.keys.len() + self.properties.len() + index, data_type)
+        build::column(self.keys_width() + self.properties.len() + index, data_type)
     }
 
     /// An expression over FROM as one over the window's input.
-    pub fn below(&self, expr: Expr) -> Option<Expr> {
-        super::window::below(&self.origins, expr)
+    pub fn below(&mut self, expr: Expr) -> Option<Expr> {
+        if self.attached {
+            return Some(expr);
+        }
+        let below = super::window::below(&self.origins, expr);
+        self.reads_window |= below.is_none();
+        below
     }
 }
 
@@ -178,8 +207,8 @@ impl Planner<'_> {
             return foreign(&["GROUP", "BY", "ALL"], "name the columns of GROUP BY");
         };
         if !modifiers.is_empty() {
-            return Err(SqlError::new(place(&["GROUP", "BY"]), "GROUPING SETS, ROLLUP and CUBE are not supported yet")
-                .help("write one query for each grouping and bring them together with UNION ALL"));
+            return Err(SqlError::new(place(&["GROUP", "BY"]), "a word behind GROUP BY that is not part of Flink SQL")
+                .help("write GROUP BY window_start, window_end, ROLLUP (a, b)"));
         }
         if !keys.is_empty() {
             return self.grouped(relation, keys, having.as_ref(), projection, place(&["GROUP", "BY"]));
@@ -257,7 +286,7 @@ impl Planner<'_> {
             }
             SelectItem::Wildcard(options) => {
                 let place = self.wildcard(options)?;
-                self.star(scope, place, exprs, names)?;
+                self.star(scope, None, place, exprs, names)?;
             }
             SelectItem::QualifiedWildcard(kind, options) => {
                 let star = self.wildcard(options)?;
@@ -266,12 +295,17 @@ impl Planner<'_> {
                 };
                 let place = self.text.range(name.span());
                 let ident = single(name).map(|ident| self.name(ident)).transpose()?;
+                let joined = scope.alias == Some(JOINED);
+                let known = |table: &str| scope.schema.fields.iter().any(|f| f.name.starts_with(&format!("{table}.")));
+                if joined && let Some(table) = ident.as_deref().filter(|table| known(table)) {
+                    return self.star(scope, Some(table), place, exprs, names);
+                }
                 if ident.is_none() || ident.as_deref() != scope.alias {
                     let error = SqlError::new(place, format!("unknown table `{name}`"));
-                    let known = scope.alias.map(|alias| format!("write {alias}.* or *"));
+                    let known = scope.alias.filter(|_| !joined).map(|alias| format!("write {alias}.* or *"));
                     return Err(error.help("write *").help_if(known));
                 }
-                self.star(scope, place, exprs, names)?;
+                self.star(scope, None, place, exprs, names)?;
             }
         }
         Ok(())
@@ -303,11 +337,18 @@ impl Planner<'_> {
     fn star(
         &self,
         scope: &Scope<'_>,
+        table: Option<&str>,
         place: Range<usize>,
         exprs: &mut Vec<Expr>,
         names: &mut Vec<(String, Range<usize>)>,
     ) -> Result<()> {
+        let joined = scope.alias == Some(JOINED);
         for (index, field) in scope.schema.fields.iter().enumerate().filter(|(_, field)| !field.hidden) {
+            let of_table = |table: &str| field.name.split_once('.').is_some_and(|(own, _)| own == table);
+            if table.is_some_and(|table| !of_table(table)) {
+                continue;
+            }
+            let name = if joined { unqualified(&field.name) } else { field.name.as_str() };
             let column = match &scope.grouping {
                 None => build::column(index, field.data_type.clone()),
                 Some(grouping) => grouping.column(index, field.data_type.clone()).map_err(|_| {
@@ -316,11 +357,13 @@ impl Planner<'_> {
                 })?,
             };
             exprs.push(column);
-            names.push((field.name.clone(), place.clone()));
+            names.push((name.to_owned(), place.clone()));
         }
         Ok(())
     }
 
+    /// GROUP BY over a window function, which then assigns windows in the aggregation itself, or else over rows that
+    /// carry their windows.
     fn grouped(
         &mut self,
         relation: Relation,
@@ -332,53 +375,96 @@ impl Planner<'_> {
         let Relation { plan, alias } = relation;
         let schema = plan.schema.clone();
         let help = windowed(&plan);
-        let aggregated = is_aggregated(&plan);
-        let (planned, places) = self.keys(keys, &schema, alias.as_deref(), projection, (place.start, &help))?;
-        let Some(unwindowed) = self.unwindow(plan, &place)? else {
-            if aggregated {
-                return Err(SqlError::new(place, "GROUP BY over the result of a window is not supported without a window of its own")
-                    .help("group by window_time too in the inner query, select it, and put TUMBLE over it: DESCRIPTOR(window_time)"));
+        let (keys, sets) = self.grouping_sets(keys, &place)?;
+        let planned = self.keys(&keys, &schema, alias.as_deref(), projection, &help)?;
+        let by =
+            By { schema: &schema, alias: alias.as_deref(), planned, sets, having, projection, place: place.clone() };
+        let attached = self.attached_windows(&plan, &by.planned.0);
+        let (aggregated, errors) = (is_aggregated(&plan), self.errors.len());
+        if let Some(unwindowed) = self.unwindow(plan.clone())? {
+            let mut reads_window = false;
+            let result = self.grouped_over(&by, unwindowed, false, &mut reads_window);
+            if result.is_ok() || !reads_window || attached.is_none() {
+                return result;
             }
-            return Err(SqlError::new(place, "GROUP BY without a window is not supported: its groups would never end")
-                .help(help));
-        };
+            self.errors.truncate(errors);
+        }
+        if let Some((window, origins)) = attached {
+            return self.grouped_over(&by, Unwindowed { input: plan, window, origins }, true, &mut false);
+        }
+        if aggregated {
+            return Err(SqlError::new(
+                place,
+                "GROUP BY over the result of a window must name its window_start and window_end",
+            )
+            .help(
+                "select and group by both; or, for a longer window, group by window_time too in the inner query, \
+                       select it, and put TUMBLE over it: DESCRIPTOR(window_time)",
+            ));
+        }
+        Err(SqlError::new(place, "GROUP BY without a window is not supported: its groups would never end").help(help))
+    }
+
+    fn grouped_over(
+        &mut self,
+        by: &By<'_>,
+        unwindowed: Unwindowed,
+        attached: bool,
+        reads_window: &mut bool,
+    ) -> Result<Plan> {
+        let By { schema, alias, planned: (planned, places), sets, having, projection, place } = by;
+        let (schema, place) = (*schema, place.clone());
         let Unwindowed { input, window, origins } = unwindowed;
         let mut grouping = Grouping {
             window,
             origins,
             keys: Vec::new(),
             computed_keys: false,
+            sets: None,
             properties: Vec::new(),
             calls: Vec::new(),
+            attached,
+            reads_window: false,
         };
         let mut below = Vec::new();
-        for (key, key_place) in planned.into_iter().zip(places) {
+        // For each key of the grouping, which of the keys as written are it.
+        let mut written: Vec<Vec<usize>> = Vec::new();
+        for (index, (key, key_place)) in planned.iter().zip(places).enumerate() {
             let origin = match key.kind {
                 ExprKind::Column(column) => grouping.origins.get(column),
                 _ => None,
             };
             if let Some(Origin::Property(property)) = origin {
+                if !sets.iter().all(|set| set.contains(&index)) {
+                    return Err(SqlError::new(key_place.clone(), "the window's columns must be in every grouping set")
+                        .help("write GROUP BY window_start, window_end, GROUPING SETS (…)"));
+                }
                 if !grouping.properties.contains(property) {
                     grouping.properties.push(*property);
                 }
                 continue;
             }
             let Some(key_below) = grouping.below(key.clone()) else {
+                *reads_window = true;
                 return Err(SqlError::new(
-                    key_place,
-                    "a key computed from the window's own columns is not supported yet",
+                    key_place.clone(),
+                    "a key computed from the window's own columns needs both",
                 )
-                .help("group by window_start, window_end, and compute it in SELECT"));
+                .help("group by window_start and window_end too"));
             };
-            if !grouping.keys.contains(&key) {
+            if let Some(known) = grouping.keys.iter().position(|known| known == key) {
+                written.get_mut(known).into_iter().for_each(|written| written.push(index));
+            } else {
                 grouping.computed_keys |= !matches!(key.kind, ExprKind::Column(_));
-                grouping.keys.push(key);
+                grouping.keys.push(key.clone());
                 below.push(key_below);
+                written.push(vec![index]);
             }
         }
         let missing: Vec<&str> = [(WindowProperty::Start, "window_start"), (WindowProperty::End, "window_end")]
             .into_iter()
-            .filter(|(property, _)| !grouping.properties.contains(property))
+            // The start of an attached window is a key like others.
+            .filter(|(property, _)| !grouping.properties.contains(property) && !attached)
             .map(|(_, name)| name)
             .collect();
         if !missing.is_empty() {
@@ -386,11 +472,36 @@ impl Planner<'_> {
                 format!("GROUP BY over a window must name {}: else its groups would never end", missing.join(" and "));
             return Err(SqlError::new(place, message).help("write GROUP BY window_start, window_end and your keys"));
         }
-        let mut scope = Scope::new(&schema, alias.as_deref(), "SELECT");
+        if let WindowKind::Session { partition, .. } = &grouping.window.kind {
+            let column = |key: &Expr| if let ExprKind::Column(column) = key.kind { Some(column) } else { None };
+            let mut keys: Vec<Option<usize>> = below.iter().map(column).collect();
+            let mut wanted: Vec<Option<usize>> = partition.iter().copied().map(Some).collect();
+            keys.sort_unstable();
+            wanted.sort_unstable();
+            wanted.dedup();
+            if keys != wanted {
+                return Err(SqlError::new(place, "GROUP BY over SESSION must name the columns of its PARTITION BY")
+                    .help("write SESSION(TABLE t PARTITION BY (a, b), …) GROUP BY window_start, window_end, a, b"));
+            }
+        }
+        let (mut input, mut below) = (input, below);
+        if sets.len() > 1 {
+            let has = |set: &Vec<usize>| {
+                written.iter().map(|written| written.iter().any(|index| set.contains(index))).collect::<Vec<bool>>()
+            };
+            let sets: Vec<Vec<bool>> = sets.iter().map(has).collect();
+            grouping.sets = Some(sets.clone());
+            (input, below) = self.expand(input, below, sets)?;
+        }
+        let mut scope = Scope::new(schema, *alias, "SELECT");
         scope.grouping = Some(&mut grouping);
-        let (exprs, names) = self.list(projection, &mut scope)?;
+        let list = self.list(projection, &mut scope);
         scope.place = "HAVING";
-        let having = having.map(|having| self.condition(having, &mut scope)).transpose()?;
+        let having = having.map(|having| self.condition(having, &mut scope)).transpose();
+        *reads_window |= grouping.reads_window;
+        let (exprs, names) = list?;
+        let having = having?;
+        let keys_width = grouping.keys_width();
         let Grouping { window, keys, properties, calls, .. } = grouping;
         let mut fields = Vec::new();
         for (index, key) in keys.iter().enumerate() {
@@ -400,11 +511,14 @@ impl Planner<'_> {
             };
             fields.push(Field::new(name.unwrap_or_else(|| format!("key${index}")), key.data_type.clone()));
         }
+        if keys_width > keys.len() {
+            fields.push(Field { hidden: true, ..Field::new("grouping set", DataType::Int) });
+        }
         fields.extend(properties.iter().map(|property| property_field(*property, &window)));
         let calls_at = fields.len();
         fields.extend(calls.iter().enumerate().map(|(i, call)| Field::new(format!("agg${i}"), call.data_type.clone())));
-        let time = properties.iter().position(|property| *property == WindowProperty::Time).map(|at| keys.len() + at);
-        debug_assert_eq!(calls_at, keys.len() + properties.len());
+        let time = properties.iter().position(|property| *property == WindowProperty::Time).map(|at| keys_width + at);
+        debug_assert_eq!(calls_at, keys_width + properties.len());
         let node = Node::WindowAggregate { input: Box::new(input), window, keys: below, properties, aggregates: calls };
         let schema = Schema { fields, time };
         let mut plan = self.node(node, schema.clone())?;
@@ -417,36 +531,16 @@ impl Planner<'_> {
     /// The expressions of GROUP BY, over the columns of FROM.
     fn keys(
         &mut self,
-        keys: &[Ast],
+        keys: &[&Ast],
         schema: &Schema,
         alias: Option<&str>,
         projection: &[SelectItem],
-        (group_by, help): (usize, &str),
+        help: &str,
     ) -> Result<(Vec<Expr>, Vec<Range<usize>>)> {
-        let mut flat = Vec::new();
-        for key in keys {
-            match key {
-                Ast::Tuple(items) => flat.extend(items),
-                Ast::Nested(inner) => flat.push(inner.as_ref()),
-                _ => flat.push(key),
-            }
-        }
         let (mut planned, mut places) = (Vec::new(), Vec::new());
-        for key in flat {
+        for key in keys.iter().copied() {
             let place = self.place(key);
             match key {
-                Ast::GroupingSets(_) | Ast::Rollup(_) | Ast::Cube(_) => {
-                    let word = match key {
-                        Ast::GroupingSets(_) => "GROUPING SETS",
-                        Ast::Rollup(_) => "ROLLUP",
-                        _ => "CUBE",
-                    };
-                    // The tree keeps only the places of the columns inside.
-                    let words: Vec<&str> = word.split(' ').collect();
-                    let place = self.text.clause(group_by, &words);
-                    return Err(SqlError::new(place, format!("{word} is not supported yet"))
-                        .help("write one query for each grouping and bring them together with UNION ALL"));
-                }
                 Ast::Value(_) => {
                     return Err(SqlError::new(place, "a constant groups nothing (a number is no position here)")
                         .help("name the column or repeat the expression"));
@@ -499,6 +593,8 @@ fn windowed(plan: &Plan) -> String {
             Node::Project { input, .. }
             | Node::Filter { input, .. }
             | Node::Window { input, .. }
+            | Node::Unnest { input, .. }
+            | Node::Expand { input, .. }
             | Node::WindowAggregate { input, .. } => leaf = input,
             Node::UnionAll { .. } => break "(SELECT …)".to_owned(),
         }
@@ -516,7 +612,8 @@ fn is_aggregated(plan: &Plan) -> bool {
         Node::WindowAggregate { .. } => true,
         Node::Project { input, .. } | Node::Filter { input, .. } => is_aggregated(input),
         Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
-        Node::Scan { .. } | Node::Window { .. } => false,
+        Node::Unnest { input, .. } => is_aggregated(input),
+        Node::Scan { .. } | Node::Window { .. } | Node::Expand { .. } => false,
     }
 }
 

@@ -13,7 +13,7 @@ use crate::expr::build::{self, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::parse::single;
 use crate::sql::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
-use crate::sql::{SqlError, nearest_help};
+use crate::sql::{Catalog, SqlError, nearest_help};
 
 /// Names and types of a window's own columns.
 const COLUMNS: [(&str, WindowProperty); 3] = [
@@ -23,6 +23,39 @@ const COLUMNS: [(&str, WindowProperty); 3] = [
 ];
 
 const FORM: &str = "write TUMBLE(TABLE name, DESCRIPTOR(time_column), INTERVAL '10' SECOND)";
+
+/// Most windows that one row can fall into.
+const WINDOWS_MAX: i64 = 10_000;
+
+/// A window table function.
+#[derive(Clone, Copy)]
+struct WindowFunction {
+    name: &'static str,
+    /// In the order of positional arguments.
+    arguments: &'static [&'static str],
+    form: &'static str,
+}
+
+const FUNCTIONS: [WindowFunction; 4] = [
+    WindowFunction { name: "TUMBLE", arguments: &["DATA", "TIMECOL", "SIZE", "OFFSET"], form: FORM },
+    WindowFunction {
+        name: "HOP",
+        arguments: &["DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"],
+        form: "the slide comes first: \
+               HOP(TABLE name, DESCRIPTOR(time_column), INTERVAL '10' SECOND, INTERVAL '1' MINUTE)",
+    },
+    WindowFunction {
+        name: "CUMULATE",
+        arguments: &["DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"],
+        form: "the step comes first: \
+               CUMULATE(TABLE name, DESCRIPTOR(time_column), INTERVAL '1' HOUR, INTERVAL '1' DAY)",
+    },
+    WindowFunction {
+        name: "SESSION",
+        arguments: &["DATA", "TIMECOL", "GAP"],
+        form: "write SESSION(TABLE name PARTITION BY key, DESCRIPTOR(time_column), INTERVAL '10' MINUTE)",
+    },
+];
 
 /// The property's name and type in a window over `spec`.
 pub(super) fn property_field(property: WindowProperty, spec: &WindowSpec) -> Field {
@@ -88,49 +121,63 @@ impl Planner<'_> {
 
     fn window_function(&mut self, name: &ObjectName, args: &[FunctionArg]) -> Result<Plan> {
         let place = self.text.range(name.span());
-        let function = single(name).map(|ident| ident.value.to_ascii_uppercase()).unwrap_or_default();
-        match function.as_str() {
-            "TUMBLE" => {}
-            "HOP" | "CUMULATE" | "SESSION" => {
-                return Err(SqlError::new(place, format!("{function} windows are not supported yet"))
-                    .help("use TUMBLE, where windows do not overlap"));
-            }
-            "UNNEST" => {
-                return Err(SqlError::new(place, "UNNEST is not supported yet").help("take single elements with a[1]"));
-            }
-            _ => {
-                let help = nearest_help(&function, ["TUMBLE", "HOP", "CUMULATE", "SESSION"]);
-                return Err(SqlError::new(place, format!("unknown table function `{name}`")).help(FORM).help_if(help));
-            }
-        }
+        let word = single(name).map(|ident| ident.value.to_ascii_uppercase()).unwrap_or_default();
+        let Some(function) = FUNCTIONS.iter().find(|function| function.name == word) else {
+            return Err(match word.as_str() {
+                "UNNEST" => SqlError::new(place, "UNNEST must follow a relation")
+                    .help("write FROM t CROSS JOIN UNNEST(t.samples) AS s (x)"),
+                _ => {
+                    let help = nearest_help(&word, FUNCTIONS.iter().map(|function| function.name));
+                    SqlError::new(place, format!("unknown table function `{name}`")).help(FORM).help_if(help)
+                }
+            });
+        };
         let call = place.start
             ..self
                 .text
                 .closing(self.text.index_at(place.end))
                 .and_then(|i| self.text.tokens.get(i))
                 .map_or(place.end, |p| p.range.end);
-        let arguments = self.arguments(args, &["DATA", "TIMECOL", "SIZE", "OFFSET"], &call)?;
-        let [Some(data), Some(descriptor), Some(size), offset] = arguments[..] else {
-            let missing = if arguments.first() == Some(&None) {
-                "the table"
-            } else if arguments.get(1) == Some(&None) {
-                "the time column"
-            } else {
-                "the size"
-            };
-            return Err(SqlError::new(call, format!("TUMBLE lacks {missing}")).help(FORM));
+        let arguments = self.arguments(args, function, &call)?;
+        let argument = |name: &str| {
+            let index = function.arguments.iter().position(|argument| *argument == name);
+            index.and_then(|index| arguments.get(index).copied().flatten())
         };
-        let input = self.window_input(data)?;
+        let needed = |name: &str| {
+            argument(name).ok_or_else(|| {
+                let what = match name {
+                    "DATA" => "table",
+                    "TIMECOL" => "time column",
+                    name => &name.to_ascii_lowercase(),
+                };
+                SqlError::new(call.clone(), format!("{} lacks the {what}", function.name)).help(function.form)
+            })
+        };
+        let data = needed("DATA")?;
+        let descriptor = needed("TIMECOL")?;
+        let (input, partition) = self.window_input(data)?;
         let time_column = self.descriptor(descriptor, &input)?;
-        let size_ms = self.milliseconds(size)?;
-        if size_ms <= 0 {
-            return Err(SqlError::new(self.place(size), "the size of a window must be more than zero"));
-        }
-        let offset_ms = offset.map_or(Ok(0), |offset| self.milliseconds(offset))?;
-        if offset_ms.checked_abs().is_none_or(|offset_ms| offset_ms >= size_ms) {
-            let place = offset.map_or(call, |offset| self.place(offset));
-            return Err(SqlError::new(place, "the offset of a window must be less than its size"));
-        }
+        let kind = match function.name {
+            "SESSION" => {
+                let mut columns = Vec::new();
+                for ident in partition {
+                    columns.push(self.partition_column(ident, &input)?);
+                }
+                WindowKind::Session { gap_ms: self.positive(needed("GAP")?, "gap")?, partition: columns }
+            }
+            _ if !partition.is_empty() => {
+                let message = format!("{} takes no PARTITION BY: only SESSION does", function.name);
+                return Err(SqlError::new(self.place(data), message).help("leave it out and name the keys in GROUP BY"));
+            }
+            name => {
+                let slice = match name {
+                    "HOP" => Some(("slide", needed("SLIDE")?)),
+                    "CUMULATE" => Some(("step", needed("STEP")?)),
+                    _ => None,
+                };
+                self.cut(function, slice, needed("SIZE")?, argument("OFFSET"))?
+            }
+        };
         for (name, _) in COLUMNS {
             if input.schema.index_of(name).is_some() {
                 return Err(SqlError::new(
@@ -141,20 +188,65 @@ impl Planner<'_> {
             }
         }
         let time_type = input.schema.type_of(time_column).cloned().unwrap_or(DataType::TimestampLtz(3));
-        let window = WindowSpec { kind: WindowKind::Tumble { size_ms, offset_ms }, time_column, time_type };
+        let window = WindowSpec { kind, time_column, time_type };
         let mut fields = input.schema.fields.clone();
         fields.extend(COLUMNS.map(|(_, property)| property_field(property, &window)));
         let schema = Schema { time: Some(fields.len() - 1), fields };
         self.node(Node::Window { input: Box::new(input), window }, schema)
     }
 
-    /// The arguments in the order of `names`, positional or all named.
+    /// Windows of a fixed size.
+    fn cut(
+        &mut self,
+        function: &WindowFunction,
+        slice: Option<(&str, &Ast)>,
+        size: &Ast,
+        offset: Option<&Ast>,
+    ) -> Result<WindowKind> {
+        let size_ms = self.positive(size, "size")?;
+        let slice_ms = slice.map_or(Ok(size_ms), |(name, slice)| self.positive(slice, name))?;
+        if let Some((name, _)) = slice
+            && size_ms % slice_ms != 0
+        {
+            let message = format!(
+                "the size of a {} window must be a multiple of its {name}: {size_ms} ms is none of {slice_ms} ms",
+                function.name
+            );
+            return Err(SqlError::new(self.place(size), message).help(function.form));
+        }
+        let windows = size_ms / slice_ms;
+        if windows > WINDOWS_MAX {
+            let message = format!("each row would fall into {windows} windows; at most {WINDOWS_MAX} are taken");
+            return Err(SqlError::new(self.place(size), message).help("use a longer slide or step, or a smaller size"));
+        }
+        let offset_ms = offset.map_or(Ok(0), |offset| self.milliseconds(offset))?;
+        if offset_ms.checked_abs().is_none_or(|offset_ms| offset_ms >= size_ms) {
+            let place = self.place(offset.unwrap_or(size));
+            return Err(SqlError::new(place, "the offset of a window must be less than its size"));
+        }
+        Ok(match function.name {
+            "HOP" => WindowKind::Hop { size_ms, slide_ms: slice_ms, offset_ms },
+            "CUMULATE" => WindowKind::Cumulate { size_ms, step_ms: slice_ms, offset_ms },
+            _ => WindowKind::Tumble { size_ms, offset_ms },
+        })
+    }
+
+    fn partition_column(&self, ident: &Ident, input: &Plan) -> Result<usize> {
+        let name = self.name(ident)?;
+        input.schema.index_of(&name).ok_or_else(|| {
+            SqlError::new(self.text.range(ident.span), format!("unknown column `{name}`"))
+                .help_if(super::select::column_help(&name, &input.schema))
+        })
+    }
+
+    /// The arguments in the function's order, positional or all named.
     fn arguments<'e>(
         &self,
         args: &'e [FunctionArg],
-        names: &[&str],
+        function: &WindowFunction,
         call: &Range<usize>,
     ) -> Result<Vec<Option<&'e Ast>>> {
+        let WindowFunction { name: function, arguments: names, form } = *function;
         let mut found: Vec<Option<&Ast>> = vec![None; names.len()];
         let mut named = 0;
         for (index, arg) in args.iter().enumerate() {
@@ -168,7 +260,7 @@ impl Planner<'_> {
                     let word = self.name(name)?.to_ascii_uppercase();
                     let Some(slot) = names.iter().position(|known| *known == word) else {
                         let help = nearest_help(&word, names.iter().copied());
-                        return Err(SqlError::new(place, format!("TUMBLE has no argument `{}`", name.value))
+                        return Err(SqlError::new(place, format!("{function} has no argument `{}`", name.value))
                             .help(format!("its arguments are {}", names.join(", ")))
                             .help_if(help));
                     };
@@ -180,38 +272,46 @@ impl Planner<'_> {
                 }
             };
             let FunctionArgExpr::Expr(arg) = arg else {
-                return Err(SqlError::new(call.clone(), "`*` is no argument of a window function").help(FORM));
+                return Err(SqlError::new(call.clone(), "`*` is no argument of a window function").help(form));
             };
             match found.get_mut(slot) {
                 Some(slot) if slot.is_none() => *slot = Some(arg),
-                Some(_) => return Err(SqlError::new(self.place(arg), "this argument is there twice").help(FORM)),
+                Some(_) => return Err(SqlError::new(self.place(arg), "this argument is there twice").help(form)),
                 None => {
                     return Err(SqlError::new(
                         self.place(arg),
-                        format!("TUMBLE takes at most {} arguments", names.len()),
+                        format!("{function} takes at most {} arguments", names.len()),
                     )
-                    .help(format!("{FORM}; HOP and CUMULATE take more")));
+                    .help(form));
                 }
             }
         }
         if named != 0 && named != args.len() {
-            return Err(SqlError::new(call.clone(), "name all arguments of a window function, or none").help(FORM));
+            return Err(SqlError::new(call.clone(), "name all arguments of a window function, or none").help(form));
         }
         Ok(found)
     }
 
-    /// `TABLE name` or `(SELECT …)`.
-    fn window_input(&mut self, data: &Ast) -> Result<Plan> {
+    /// `TABLE name [PARTITION BY …]` or `(SELECT …)`: the rows, and the columns of PARTITION BY.
+    fn window_input<'e>(&mut self, data: &'e Ast) -> Result<(Plan, Vec<&'e Ident>)> {
         match data {
-            Ast::Subquery(query) => self.query(query),
-            Ast::Prefixed { prefix, value } if prefix.value.eq_ignore_ascii_case("TABLE") => match value.as_ref() {
-                Ast::CompoundIdentifier(parts) => {
-                    let name = ObjectName::from(parts.clone());
-                    let place = self.text.range(name.span());
-                    self.scan(&name, &place)
-                }
-                _ => Err(SqlError::new(self.place(data), "the name of a table must follow TABLE").help(FORM)),
-            },
+            Ast::Subquery(query) => Ok((self.query(query)?, Vec::new())),
+            Ast::Prefixed { prefix, value } if prefix.value.eq_ignore_ascii_case("TABLE") => {
+                let (table, columns) = match value.as_ref() {
+                    Ast::Tuple(items) => (items.first(), items.get(1..).unwrap_or_default()),
+                    table => (Some(table), [].as_slice()),
+                };
+                let Some(Ast::CompoundIdentifier(parts)) = table else {
+                    return Err(SqlError::new(self.place(data), "the name of a table must follow TABLE").help(FORM));
+                };
+                let columns = columns.iter().filter_map(|column| match column {
+                    Ast::Identifier(ident) => Some(ident),
+                    _ => None,
+                });
+                let name = ObjectName::from(parts.clone());
+                let place = self.text.range(name.span());
+                Ok((self.scan(&name, &place)?, columns.collect()))
+            }
             Ast::Identifier(Ident { value, .. }) => {
                 Err(SqlError::new(self.place(data), "the first argument of a window function is a table")
                     .help(format!("write TABLE {value}")))
@@ -271,6 +371,14 @@ impl Planner<'_> {
         })
     }
 
+    /// The length of a constant interval above zero.
+    fn positive(&mut self, length: &Ast, name: &str) -> Result<i64> {
+        match self.milliseconds(length)? {
+            ms if ms > 0 => Ok(ms),
+            _ => Err(SqlError::new(self.place(length), format!("the {name} of a window must be more than zero"))),
+        }
+    }
+
     /// The length of a constant interval.
     fn milliseconds(&mut self, size: &Ast) -> Result<i64> {
         let schema = Schema::default();
@@ -285,8 +393,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Takes a relation over a window apart, for a GROUP BY above it; `None`: there is no window.
-    pub(super) fn unwindow(&mut self, plan: Plan, place: &Range<usize>) -> Result<Option<Unwindowed>> {
+    /// Takes a relation over a window apart, for a GROUP BY above it; `None`: there is no window, or what stands above it
+    /// reads the window's own columns.
+    pub(super) fn unwindow(&mut self, plan: Plan) -> Result<Option<Unwindowed>> {
         let Plan { node, schema } = plan;
         match node {
             Node::Window { input, window } => {
@@ -295,20 +404,14 @@ impl Planner<'_> {
                 Ok(Some(Unwindowed { input: *input, window, origins }))
             }
             Node::Filter { input, predicate } => {
-                let Some(below) = self.unwindow(*input, place)? else { return Ok(None) };
-                let Some(predicate) = below.below(predicate) else {
-                    return Err(SqlError::new(
-                        place.clone(),
-                        "a condition on window_start, window_end or window_time below GROUP BY is not supported yet",
-                    )
-                    .help("put it into HAVING"));
-                };
+                let Some(below) = self.unwindow(*input)? else { return Ok(None) };
+                let Some(predicate) = below.below(predicate) else { return Ok(None) };
                 let schema = below.input.schema.clone();
                 let input = self.node(Node::Filter { input: Box::new(below.input), predicate }, schema)?;
                 Ok(Some(Unwindowed { input, ..below }))
             }
             Node::Project { input, exprs } => {
-                let Some(below) = self.unwindow(*input, place)? else { return Ok(None) };
+                let Some(below) = self.unwindow(*input)? else { return Ok(None) };
                 let mut window = below.window.clone();
                 let (mut inputs, mut fields, mut origins) = (Vec::new(), Vec::new(), Vec::new());
                 for (expr, field) in exprs.into_iter().zip(schema.fields) {
@@ -338,12 +441,95 @@ impl Planner<'_> {
                     inputs.len() - 1
                 });
                 window.time_column = time;
+                if let WindowKind::Session { partition, .. } = &mut window.kind {
+                    for column in partition {
+                        let own = |expr: &Expr| expr.kind == ExprKind::Column(*column);
+                        *column = inputs.iter().position(own).unwrap_or_else(|| {
+                            let field = below.input.schema.fields.get(*column);
+                            let data_type = field.map_or(DataType::Null, |field| field.data_type.clone());
+                            let name = field.map_or("key", |field| field.name.as_str());
+                            fields.push(Field { hidden: true, ..Field::new(format!("{name}$"), data_type.clone()) });
+                            inputs.push(build::column(*column, data_type));
+                            inputs.len() - 1
+                        });
+                    }
+                }
                 let schema = Schema { fields, time: Some(time) };
                 let input = self.node(Node::Project { input: Box::new(below.input), exprs: inputs }, schema)?;
                 Ok(Some(Unwindowed { input, window, origins }))
             }
-            Node::Scan { .. } | Node::UnionAll { .. } | Node::WindowAggregate { .. } => Ok(None),
+            Node::Scan { .. }
+            | Node::UnionAll { .. }
+            | Node::Unnest { .. }
+            | Node::Expand { .. }
+            | Node::WindowAggregate { .. } => Ok(None),
         }
+    }
+}
+
+impl Planner<'_> {
+    /// The windows that the rows of a plan carry, if the keys name their start and end: the assignment, and what each
+    /// column is.
+    pub(super) fn attached_windows(&self, plan: &Plan, keys: &[Expr]) -> Option<(WindowSpec, Vec<Origin>)> {
+        let mut found = Vec::new();
+        for key in keys {
+            if let ExprKind::Column(column) = key.kind
+                && let Some((property, window)) = window_column(plan, column, self.catalog)
+            {
+                found.push((property, column, window));
+            }
+        }
+        let (_, start, window) = found.iter().find(|(property, _, _)| *property == WindowProperty::Start)?;
+        let of = |wanted: WindowProperty| {
+            let same = |(p, _, w): &&(WindowProperty, usize, WindowSpec)| {
+                *p == wanted && w.kind == window.kind && w.time_type == window.time_type
+            };
+            found.iter().find(same).map(|(_, column, _)| *column)
+        };
+        let end = of(WindowProperty::End)?;
+        let mut origins: Vec<Origin> = (0..plan.schema.fields.len()).map(Origin::Input).collect();
+        for (property, column) in [(WindowProperty::End, Some(end)), (WindowProperty::Time, of(WindowProperty::Time))] {
+            if let Some(origin) = column.and_then(|column| origins.get_mut(column)) {
+                *origin = Origin::Property(property);
+            }
+        }
+        let kind = WindowKind::Attached { start: *start };
+        Some((WindowSpec { kind, time_column: end, time_type: window.time_type.clone() }, origins))
+    }
+}
+
+/// What a column is to the window that the plan's rows carry.
+pub(super) fn window_column(plan: &Plan, column: usize, catalog: &Catalog) -> Option<(WindowProperty, WindowSpec)> {
+    match &plan.node {
+        Node::Window { input, window } => {
+            let (_, property) = COLUMNS.get(column.checked_sub(input.schema.fields.len())?)?;
+            Some((*property, window.clone()))
+        }
+        Node::Filter { input, .. } | Node::Unnest { input, .. } | Node::Expand { input, .. } => {
+            (column < input.schema.fields.len()).then(|| window_column(input, column, catalog)).flatten()
+        }
+        Node::Project { input, exprs } => match exprs.get(column)?.kind {
+            ExprKind::Column(column) => window_column(input, column, catalog),
+            _ => None,
+        },
+        Node::WindowAggregate { input, window, keys, properties, .. } => {
+            let property = match column.checked_sub(keys.len()) {
+                Some(index) => *properties.get(index)?,
+                None => match keys.get(column)?.kind {
+                    ExprKind::Column(column) => return window_column(input, column, catalog),
+                    _ => return None,
+                },
+            };
+            match window.kind {
+                WindowKind::Attached { .. } => {
+                    let (_, window) = window_column(input, window.time_column, catalog)?;
+                    Some((property, window))
+                }
+                _ => Some((property, window.clone())),
+            }
+        }
+        Node::Scan { relation } => catalog.window_column(relation, column),
+        Node::UnionAll { .. } => None,
     }
 }
 

@@ -1,0 +1,155 @@
+//! UNNEST behind CROSS JOIN, LEFT JOIN or a comma.
+//!
+//! The columns of a joined relation are named `table.column`, and its alias is [`JOINED`]; names are looked up
+//! accordingly.
+
+use std::ops::Range;
+
+use sqlparser::ast::{
+    Expr as Ast, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, Spanned, TableAlias,
+    TableAliasColumnDef, TableFactor, TableFunctionArgs, Value as AstValue, ValueWithSpan,
+};
+
+use super::expression::Scope;
+use super::{Planner, Relation, Result};
+use crate::expr::{DataType, Field, Schema};
+use crate::sql::SqlError;
+use crate::sql::parse::single;
+use crate::sql::plan::Node;
+
+/// The alias of a joined relation: no name that can be written.
+pub(super) const JOINED: &str = "";
+
+const FORM: &str =
+    "write FROM t CROSS JOIN UNNEST(t.samples) AS s (x), or LEFT JOIN UNNEST(t.samples) AS s (x) ON TRUE";
+
+/// Whether FROM names UNNEST here.
+pub(super) fn is_unnest(factor: &TableFactor) -> bool {
+    matches!(factor, TableFactor::Table { name, .. }
+        if single(name).is_some_and(|name| name.quote_style.is_none() && name.value.eq_ignore_ascii_case("UNNEST")))
+}
+
+impl Planner<'_> {
+    /// `… JOIN UNNEST(array)`.
+    pub(super) fn unnest_join(&mut self, left: Relation, join: &Join) -> Result<Relation> {
+        let Join { relation, global, join_operator } = join;
+        let is_true = |on: &Ast| matches!(on, Ast::Value(ValueWithSpan { value: AstValue::Boolean(true), span: _ }));
+        let outer = match join_operator {
+            JoinOperator::CrossJoin(JoinConstraint::None) => Some(false),
+            JoinOperator::Join(JoinConstraint::On(on)) | JoinOperator::Inner(JoinConstraint::On(on)) if is_true(on) => {
+                Some(false)
+            }
+            JoinOperator::Left(JoinConstraint::On(on)) | JoinOperator::LeftOuter(JoinConstraint::On(on))
+                if is_true(on) =>
+            {
+                Some(true)
+            }
+            _ => None,
+        };
+        match outer.filter(|_| !global) {
+            Some(outer) => self.unnest(left, relation, outer),
+            None => {
+                let place = self.text.range(relation.span());
+                Err(SqlError::new(place, "UNNEST can stand behind CROSS JOIN, or LEFT JOIN … ON TRUE").help(FORM))
+            }
+        }
+    }
+
+    /// `UNNEST(array) AS alias (columns)` over the rows to its left.
+    pub(super) fn unnest(&mut self, left: Relation, factor: &TableFactor, outer: bool) -> Result<Relation> {
+        let place = self.text.range(factor.span());
+        let wrong = |message: &str| Err(SqlError::new(place.clone(), message.to_owned()).help(FORM));
+        let TableFactor::Table {
+            name: _,
+            alias,
+            args: Some(TableFunctionArgs { args, settings: None }),
+            with_hints,
+            version: None,
+            with_ordinality,
+            partitions,
+            json_path: None,
+            sample: None,
+            index_directives,
+            inheritance: None,
+        } = factor
+        else {
+            return wrong("UNNEST takes an array");
+        };
+        if *with_ordinality {
+            return wrong("WITH ORDINALITY is not supported yet");
+        }
+        let [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] = args.as_slice() else {
+            return wrong("UNNEST takes one array");
+        };
+        if !with_hints.is_empty() || !partitions.is_empty() || !index_directives.is_empty() {
+            return wrong("this clause behind UNNEST is not part of Flink SQL");
+        }
+        let Relation { plan: input, alias: left_alias } = left;
+        let planned = self.expr(array, &mut Scope::new(&input.schema, left_alias.as_deref(), "UNNEST"))?;
+        let DataType::Array(element) = &planned.data_type else {
+            let message = format!("UNNEST takes an ARRAY, not {}", planned.data_type);
+            return Err(SqlError::new(self.place(array), message).help(FORM));
+        };
+        let mut elements = match element.as_ref() {
+            DataType::Row(fields) => fields.clone(),
+            scalar => vec![Field::new("EXPR$0", scalar.clone())],
+        };
+        let mut prefix = String::new();
+        if let Some(TableAlias { explicit: _, name, columns, at: None }) = alias {
+            prefix = format!("{}.", self.name(name)?);
+            if !columns.is_empty() && columns.len() != elements.len() {
+                let message =
+                    format!("`{}` names {} columns, but there are {}", name.value, columns.len(), elements.len());
+                return Err(SqlError::new(self.text.range(name.span), message));
+            }
+            for (TableAliasColumnDef { name, data_type }, field) in columns.iter().zip(&mut elements) {
+                if data_type.is_some() {
+                    let place = self.text.range(name.span);
+                    return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL"));
+                }
+                field.name = self.name(name)?;
+            }
+        }
+        let mut fields = input.schema.fields.clone();
+        if let Some(alias) = left_alias.filter(|alias| alias != JOINED) {
+            fields.iter_mut().for_each(|field| field.name = format!("{alias}.{}", field.name));
+        }
+        for field in elements {
+            let name = format!("{prefix}{}", field.name);
+            if fields.iter().any(|known| known.name == name) {
+                return Err(SqlError::new(place, format!("two columns are named `{name}`"))
+                    .help("name the elements otherwise: UNNEST(…) AS s (x)"));
+            }
+            fields.push(Field { name, ..field });
+        }
+        let schema = Schema { fields, time: input.schema.time };
+        let plan = self.node(Node::Unnest { input: Box::new(input), array: planned, outer }, schema)?;
+        Ok(Relation { plan, alias: Some(JOINED.to_owned()) })
+    }
+
+    /// The column of a joined relation that a path begins with, and how many of its parts name it.
+    pub(super) fn joined_column(
+        &self,
+        names: &[String],
+        schema: &Schema,
+        place: Range<usize>,
+    ) -> Result<Option<(usize, usize)>> {
+        let [first, ..] = names else { return Ok(None) };
+        if let Some(index) = names.get(1).and_then(|second| schema.index_of(&format!("{first}.{second}"))) {
+            return Ok(Some((index, 2)));
+        }
+        let found: Vec<(usize, &Field)> =
+            schema.fields.iter().enumerate().filter(|(_, field)| unqualified(&field.name) == first).collect();
+        match found.as_slice() {
+            [] => Ok(None),
+            [(index, _)] => Ok(Some((*index, 1))),
+            [(_, field), ..] => Err(SqlError::new(place, format!("`{first}` is ambiguous: several tables have it"))
+                .help(format!("write for example {}", field.name))),
+        }
+    }
+}
+
+/// A column's name without its table.
+pub(super) fn unqualified(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, name)| name)
+}
