@@ -249,20 +249,15 @@ fn sources_below(
     roots: &BTreeMap<String, BTreeSet<String>>,
     meeting: &mut BTreeSet<String>,
 ) -> BTreeSet<String> {
-    match &plan.node {
-        Node::Scan { relation } => roots.get(relation).cloned().unwrap_or_default(),
-        Node::Project { input, .. }
-        | Node::Filter { input, .. }
-        | Node::Window { input, .. }
-        | Node::WindowAggregate { input, .. } => sources_below(input, roots, meeting),
-        Node::UnionAll { inputs } => {
-            let all: BTreeSet<String> = inputs.iter().flat_map(|input| sources_below(input, roots, meeting)).collect();
-            if all.len() > 1 {
-                meeting.extend(all.iter().cloned());
-            }
-            all
-        }
+    if let Node::Scan { relation } = &plan.node {
+        return roots.get(relation).cloned().unwrap_or_default();
     }
+    let inputs = plan.inputs();
+    let all: BTreeSet<String> = inputs.iter().flat_map(|input| sources_below(input, roots, meeting)).collect();
+    if inputs.len() > 1 && all.len() > 1 {
+        meeting.extend(all.iter().cloned());
+    }
+    all
 }
 
 /// What `from` names.

@@ -7,18 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, new_empty_array};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::source_node::SourceNode;
 use crate::config::{Config, SYSTEM_COLUMNS, Stream};
 use crate::expr::build::Expr;
 use crate::expr::{EvalContext, Field, Schema};
 use crate::operator::filter::Filter;
+use crate::operator::first_row::{self, FirstRow};
+use crate::operator::over::{self, Over};
 use crate::operator::project::Project;
 use crate::operator::union_all::UnionAll;
 use crate::operator::window::Window;
 use crate::operator::window_aggregate::{self, WindowAggregate};
+use crate::operator::window_rank::{self, RankWindow, WindowRank};
 use crate::operator::{Named, Operator, OperatorError, RowText};
-use crate::sql::plan::{Node as PlanNode, Plan};
+use crate::sql::plan::{Node as PlanNode, Plan, RankKind};
 use crate::state::{KeyedState, StateReader};
 
 /// Index of a node.
@@ -107,6 +112,15 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
+    /// The keyed state of the operator with this name.
+    fn keyed<V>(&self, name: &str) -> KeyedState<V>
+    where
+        V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+    {
+        let (id, namespaces) = self.stored.operator(name);
+        KeyedState::new(id, Arc::clone(self.reader), namespaces)
+    }
+
     fn node(&mut self, plan: &Plan) -> Result<NodeId, OperatorError> {
         let (kind, children): (&'static str, Vec<&Plan>) = match &plan.node {
             PlanNode::Scan { relation } => return Ok(self.relations.get(relation).copied().unwrap_or_default()),
@@ -115,6 +129,8 @@ impl Builder<'_> {
             PlanNode::UnionAll { inputs } => ("union_all", inputs.iter().collect()),
             PlanNode::Window { input, .. } => ("window", vec![input]),
             PlanNode::WindowAggregate { input, .. } => ("window_aggregate", vec![input]),
+            PlanNode::Over { input, .. } => ("over", vec![input]),
+            PlanNode::Rank { input, .. } => ("rank", vec![input]),
         };
         let inputs = children.iter().map(|child| self.node(child)).collect::<Result<Vec<NodeId>, _>>()?;
         let ordinal = self.ordinals.entry(kind).or_default();
@@ -139,9 +155,36 @@ impl Builder<'_> {
                     properties: properties.clone(),
                     aggregates: aggregates.clone(),
                 };
-                let (id, namespaces) = self.stored.operator(&name);
-                let state = KeyedState::new(id, Arc::clone(self.reader), namespaces);
+                let state = self.keyed(&name);
                 Box::new(WindowAggregate::new(named, spec, self.context, state)?)
+            }
+            PlanNode::Over { over, .. } => {
+                fingerprint = plan.fingerprint().unwrap_or_default();
+                value_type = over::VALUE_TYPE;
+                let empty = empty_columns(&plan.schema);
+                Box::new(Over::new(named, over.clone(), empty, self.keyed(&name))?)
+            }
+            PlanNode::Rank { input, rank } => {
+                fingerprint = plan.fingerprint().unwrap_or_default();
+                let empty = empty_columns(&plan.schema);
+                match &rank.kind {
+                    RankKind::Window { window, end_column, by_time_descending } => {
+                        value_type = window_rank::VALUE_TYPE;
+                        let window = RankWindow {
+                            window: window.clone(),
+                            end_column: *end_column,
+                            last_of_ties: *by_time_descending && rank.limit == Some(1),
+                        };
+                        let state = self.keyed(&name);
+                        Box::new(WindowRank::new(named, rank.clone(), window, empty, self.context, state)?)
+                    }
+                    RankKind::First => {
+                        value_type = first_row::VALUE_TYPE;
+                        let time = input.schema.time.unwrap_or_default();
+                        let state = self.keyed(&name);
+                        Box::new(FirstRow::new(named, time, rank.keys.clone(), empty, state)?)
+                    }
+                }
             }
         };
         let empty = empty_columns(&plan.schema);
@@ -208,6 +251,10 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
             let mut below = of(&mut keys.iter().chain(inner));
             below.insert(window.time_column);
             visit_scans(input, &below, visit);
+        }
+        // These keep whole rows of their inputs.
+        PlanNode::Over { input, .. } | PlanNode::Rank { input, .. } => {
+            visit_scans(input, &(0..input.schema.fields.len()).collect(), visit);
         }
     }
 }

@@ -15,11 +15,16 @@
 //! To add one: a file here; a node in `sql/plan.rs`; a line in the registry, `engine/graph.rs`.
 
 pub mod accumulator;
+pub mod edge;
 pub mod filter;
+pub mod first_row;
+pub mod over;
 pub mod project;
+pub mod rows;
 pub mod union_all;
 pub mod window;
 pub mod window_aggregate;
+pub mod window_rank;
 
 use std::sync::Arc;
 

@@ -213,7 +213,7 @@ impl Operator for WindowAggregate {
 }
 
 /// Comparable bytes of an argument of a type that DISTINCT has no shorter identity for.
-fn opaque_rows(call: &AggregateCall, column: &Option<ArrayRef>) -> Option<arrow_row::Rows> {
+pub(super) fn opaque_rows(call: &AggregateCall, column: &Option<ArrayRef>) -> Option<arrow_row::Rows> {
     let column = column.as_ref().filter(|_| call.distinct)?;
     let field = arrow_row::SortField::new(column.data_type().clone());
     arrow_row::RowConverter::new(vec![field]).ok()?.convert_columns(std::slice::from_ref(column)).ok()

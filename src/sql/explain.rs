@@ -1,5 +1,7 @@
 //! Plans as text: the tree that `explain` prints, and the fingerprints by which a changed query is noticed.
 
+mod operators;
+
 use std::fmt::{self, Write as _};
 
 use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
@@ -23,7 +25,9 @@ impl Plan {
             Node::Project { input, .. }
             | Node::Filter { input, .. }
             | Node::Window { input, .. }
-            | Node::WindowAggregate { input, .. } => vec![input],
+            | Node::WindowAggregate { input, .. }
+            | Node::Over { input, .. }
+            | Node::Rank { input, .. } => vec![input],
             Node::UnionAll { inputs } => inputs.iter().collect(),
         }
     }
@@ -50,6 +54,8 @@ impl Plan {
                     calls.join(", ")
                 ))
             }
+            Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
+            Node::Rank { input, rank } => Some(operators::rank_fingerprint(rank, &input.schema)),
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
@@ -70,6 +76,8 @@ impl Plan {
                     Duration(size_ms)
                 )
             }
+            Node::Over { over, .. } => operators::over_bound(over),
+            Node::Rank { rank, .. } => operators::rank_bound(rank),
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
@@ -84,6 +92,11 @@ impl Plan {
         if let Node::WindowAggregate { input, keys, properties, aggregates, .. } = &self.node {
             for (field, call) in fields.iter_mut().skip(keys.len() + properties.len()).zip(aggregates) {
                 field.name = Call(call, &input.schema).to_string();
+            }
+        }
+        if let Node::Over { input, over } = &self.node {
+            for (field, call) in fields.iter_mut().skip(input.schema.fields.len()).zip(&over.calls) {
+                field.name = operators::OverText(call, &input.schema).to_string();
             }
         }
         fields
@@ -137,7 +150,9 @@ impl Plan {
                     }
                 }
             }
+            Node::Over { .. } | Node::Rank { .. } => {}
         }
+        operators::write(self, out, &pad)?;
         let time = self.schema.time.and_then(|time| self.schema.fields.get(time));
         writeln!(out, "{pad}    time attribute: {}", time.map_or_else(|| "none".to_owned(), column))?;
         writeln!(out, "{pad}    state: {}", self.state_bound())?;

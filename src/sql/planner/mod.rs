@@ -6,6 +6,9 @@
 //! [`expression::DEPTH_MAX`] and, since a CTE is planned anew where it is read, by [`NODES_MAX`].
 
 mod expression;
+mod json;
+mod over;
+mod rank;
 mod select;
 mod window;
 
@@ -31,7 +34,7 @@ type Result<T> = std::result::Result<T, SqlError>;
 /// Plans a parsed query.
 pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::result::Result<Plan, Vec<SqlError>> {
     let mut planner = Planner { text, catalog, ctes: Vec::new(), nodes: 0, depth: 0, errors: Vec::new() };
-    let result = planner.query(query);
+    let result = planner.query(query).and_then(|plan| rank::check(&plan).map(|()| plan));
     let mut errors = planner.errors;
     match result {
         Ok(plan) if errors.is_empty() => return Ok(plan),
@@ -537,7 +540,9 @@ fn count(plan: &Plan) -> usize {
         Node::Project { input, .. }
         | Node::Filter { input, .. }
         | Node::Window { input, .. }
-        | Node::WindowAggregate { input, .. } => count(input),
+        | Node::WindowAggregate { input, .. }
+        | Node::Over { input, .. }
+        | Node::Rank { input, .. } => count(input),
         Node::UnionAll { inputs } => inputs.iter().map(count).sum(),
     }
 }

@@ -8,6 +8,7 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
+use super::over::Overs;
 use super::window::{Origin, Unwindowed, property_field};
 use super::{Planner, Relation, Result};
 use crate::expr::aggregate::{self, AggregateCall};
@@ -156,9 +157,6 @@ impl Planner<'_> {
         if !sort_by.is_empty() {
             return foreign(&["SORT", "BY"], "leave the clause out");
         }
-        if !named_window.is_empty() {
-            return Err(SqlError::new(place(&["WINDOW"]), "WINDOW (for OVER) is not supported yet"));
-        }
         if qualify.is_some() {
             return Err(SqlError::new(place(&["QUALIFY"]), "QUALIFY is not supported")
                 .help("filter in an outer query: SELECT … FROM (SELECT …) WHERE …"));
@@ -181,6 +179,10 @@ impl Planner<'_> {
             return Err(SqlError::new(place(&["GROUP", "BY"]), "GROUPING SETS, ROLLUP and CUBE are not supported yet")
                 .help("write one query for each grouping and bring them together with UNION ALL"));
         }
+        if let Some(window) = named_window.first().filter(|_| !keys.is_empty()) {
+            return Err(SqlError::new(self.text.range(window.0.span), "WINDOW beside GROUP BY is not supported")
+                .help("put the GROUP BY into a sub-query"));
+        }
         if !keys.is_empty() {
             return self.grouped(relation, keys, having.as_ref(), projection, place(&["GROUP", "BY"]));
         }
@@ -195,17 +197,21 @@ impl Planner<'_> {
             return Err(SqlError::new(self.place(call), message).help(windowed(&relation.plan)));
         }
         let schema = relation.plan.schema.clone();
+        let mut overs = Overs::new(&schema, named_window);
         let mut scope = Scope::new(&schema, relation.alias.as_deref(), "SELECT");
+        scope.overs = Some(&mut overs);
         let (exprs, names) = self.list(projection, &mut scope)?;
-        self.project(relation.plan, exprs, names)
+        let (plan, exprs) = self.over(relation.plan, overs, exprs)?;
+        self.project(plan, exprs, names)
     }
 
     fn filter(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
-        let Relation { plan, alias } = relation;
+        let Relation { mut plan, alias } = relation;
         let predicate = {
             let mut scope = Scope::new(&plan.schema, alias.as_deref(), "WHERE");
             self.condition(predicate, &mut scope)?
         };
+        super::rank::set_limits(&mut plan, &predicate);
         let schema = plan.schema.clone();
         let plan = self.node(Node::Filter { input: Box::new(plan), predicate }, schema)?;
         Ok(Relation { plan, alias })
@@ -499,7 +505,9 @@ fn windowed(plan: &Plan) -> String {
             Node::Project { input, .. }
             | Node::Filter { input, .. }
             | Node::Window { input, .. }
-            | Node::WindowAggregate { input, .. } => leaf = input,
+            | Node::WindowAggregate { input, .. }
+            | Node::Over { input, .. }
+            | Node::Rank { input, .. } => leaf = input,
             Node::UnionAll { .. } => break "(SELECT …)".to_owned(),
         }
     };
@@ -514,7 +522,10 @@ fn windowed(plan: &Plan) -> String {
 fn is_aggregated(plan: &Plan) -> bool {
     match &plan.node {
         Node::WindowAggregate { .. } => true,
-        Node::Project { input, .. } | Node::Filter { input, .. } => is_aggregated(input),
+        Node::Project { input, .. }
+        | Node::Filter { input, .. }
+        | Node::Over { input, .. }
+        | Node::Rank { input, .. } => is_aggregated(input),
         Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
         Node::Scan { .. } | Node::Window { .. } => false,
     }

@@ -342,7 +342,11 @@ impl Planner<'_> {
                 let input = self.node(Node::Project { input: Box::new(below.input), exprs: inputs }, schema)?;
                 Ok(Some(Unwindowed { input, window, origins }))
             }
-            Node::Scan { .. } | Node::UnionAll { .. } | Node::WindowAggregate { .. } => Ok(None),
+            Node::Scan { .. }
+            | Node::UnionAll { .. }
+            | Node::WindowAggregate { .. }
+            | Node::Over { .. }
+            | Node::Rank { .. } => Ok(None),
         }
     }
 }
