@@ -29,6 +29,7 @@ impl Plan {
             | Node::Over { input, .. }
             | Node::Rank { input, .. } => vec![input],
             Node::UnionAll { inputs } => inputs.iter().collect(),
+            Node::Join { left, right, .. } => vec![left, right],
         }
     }
 
@@ -55,6 +56,7 @@ impl Plan {
                 ))
             }
             Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
+            Node::Join { left, right, join } => Some(operators::join_fingerprint(join, left, right)),
             Node::Rank { input, rank } => Some(operators::rank_fingerprint(rank, &input.schema)),
             Node::Scan { .. }
             | Node::Project { .. }
@@ -78,6 +80,7 @@ impl Plan {
             }
             Node::Over { over, .. } => operators::over_bound(over),
             Node::Rank { rank, .. } => operators::rank_bound(rank),
+            Node::Join { join, .. } => operators::join_bound(join),
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
@@ -150,7 +153,7 @@ impl Plan {
                     }
                 }
             }
-            Node::Over { .. } | Node::Rank { .. } => {}
+            Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } => {}
         }
         operators::write(self, out, &pad)?;
         let time = self.schema.time.and_then(|time| self.schema.fields.get(time));

@@ -44,6 +44,41 @@ pub enum Node {
     Over { input: Box<Plan>, over: OverSpec },
     /// The first rows of each partition: the input's columns, then the row's number from 1.
     Rank { input: Box<Plan>, rank: RankSpec },
+    /// The left columns, then (but for SEMI and ANTI) the right ones.
+    Join { left: Box<Plan>, right: Box<Plan>, join: JoinSpec },
+}
+
+/// How two relations are joined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JoinSpec {
+    pub method: JoinMethod,
+    pub kind: JoinKind,
+    /// What must be equal, over the left and over the right columns, of one type each.
+    pub keys: Vec<(Expr, Expr)>,
+    /// What else must be TRUE, over the left columns and then the right ones.
+    pub condition: Option<Expr>,
+}
+
+/// What bounds a join in time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JoinMethod {
+    /// The left time lies in [right time + lower, right time + upper].
+    Interval { left_time: usize, right_time: usize, lower_ms: i64, upper_ms: i64 },
+    /// The right row is the version of its key that is valid at the left time.
+    Temporal { left_time: usize, right_time: usize },
+    /// Both rows lie in the same window; the columns hold its end.
+    Window { window: WindowSpec, left_end: usize, right_end: usize },
+}
+
+/// The kinds of joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinKind {
+    Inner,
+    Left,
+    Right,
+    Full,
+    Semi,
+    Anti,
 }
 
 /// `ROW_NUMBER() OVER (PARTITION BY keys ORDER BY order) <= limit`.

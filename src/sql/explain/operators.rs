@@ -5,7 +5,9 @@ use std::fmt::{self, Write as _};
 use super::{Call, Duration, Window};
 use crate::expr::build::Expr;
 use crate::expr::{Field, Schema};
-use crate::sql::plan::{Frame, Node, OverCall, OverFunction, OverSpec, Plan, RankKind, RankOrder, RankSpec};
+use crate::sql::plan::{
+    Frame, JoinMethod, JoinSpec, Node, OverCall, OverFunction, OverSpec, Plan, RankKind, RankOrder, RankSpec,
+};
 
 /// What this module knows of a step, as lines of the plan.
 pub(super) fn write(plan: &Plan, out: &mut String, pad: &str) -> fmt::Result {
@@ -24,7 +26,72 @@ pub(super) fn write(plan: &Plan, out: &mut String, pad: &str) -> fmt::Result {
             writeln!(out, "{pad}Rank")?;
             writeln!(out, "{pad}    {}", RankText(rank, &input.schema))
         }
+        Node::Join { left, right, join } => {
+            writeln!(out, "{pad}Join")?;
+            writeln!(out, "{pad}    {}", JoinText(join, &left.schema, &right.schema))
+        }
         _ => Ok(()),
+    }
+}
+
+/// A join of relations with these schemas.
+struct JoinText<'a>(&'a JoinSpec, &'a Schema, &'a Schema);
+
+impl fmt::Display for JoinText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let JoinSpec { method, kind, keys, condition } = self.0;
+        let kind = format!("{kind:?}").to_uppercase();
+        let name = |schema: &Schema, column: usize| {
+            schema.fields.get(column).map_or_else(|| "?".to_owned(), |field| field.name.clone())
+        };
+        match method {
+            JoinMethod::Interval { left_time, right_time, lower_ms, upper_ms } => write!(
+                f,
+                "{kind} within an interval: {} - {} from {} to {}",
+                name(self.1, *left_time),
+                name(self.2, *right_time),
+                Duration(*lower_ms),
+                Duration(*upper_ms)
+            )?,
+            JoinMethod::Temporal { left_time, .. } => {
+                write!(f, "{kind} with the version at {}", name(self.1, *left_time))?;
+            }
+            JoinMethod::Window { window, .. } => write!(f, "{kind} in windows of {}", Window(window, self.1))?,
+        }
+        for (left, right) in keys {
+            write!(f, "; {} = {}", left.display(self.1), right.display(self.2))?;
+        }
+        if let Some(condition) = condition {
+            let fields = self.1.fields.iter().chain(&self.2.fields).cloned().collect();
+            write!(f, "; {}", condition.display(&Schema::new(fields)))?;
+        }
+        Ok(())
+    }
+}
+
+/// What the state of a join means.
+pub(super) fn join_fingerprint(join: &JoinSpec, left: &Plan, right: &Plan) -> String {
+    format!(
+        "join {}; left: {}; right: {}",
+        JoinText(join, &left.schema, &right.schema),
+        types(&left.schema.fields),
+        types(&right.schema.fields)
+    )
+}
+
+/// What bounds the state of a join.
+pub(super) fn join_bound(join: &JoinSpec) -> String {
+    match join.method {
+        JoinMethod::Interval { lower_ms, upper_ms, .. } => format!(
+            "bounded by time: left rows until the watermark is {} past them, right rows {}",
+            Duration(lower_ms.saturating_neg().max(0)),
+            Duration(upper_ms.max(0))
+        ),
+        JoinMethod::Temporal { .. } => {
+            "bounded by the number of keys: the valid version of each; and the rows that the watermark has not passed"
+                .to_owned()
+        }
+        JoinMethod::Window { .. } => "bounded by open windows: the rows that the watermark has not passed".to_owned(),
     }
 }
 

@@ -9,6 +9,7 @@ use sqlparser::ast::{
     ValueWithSpan,
 };
 
+use super::join::JOINED;
 use super::over::{Overs, edge_form};
 use super::select::{Grouping, column_help};
 use super::{Planner, Result};
@@ -358,16 +359,21 @@ impl Planner<'_> {
         };
         let schema = scope.schema;
         let qualified = scope.alias == Some(first.as_str());
+        let joined = match scope.alias == Some(JOINED) {
+            true => self.joined_column(&names, schema, place(0, 0))?,
+            false => None,
+        };
         let column = match names.get(1).filter(|_| qualified).and_then(|name| schema.index_of(name)) {
             Some(index) => Some((index, 2)),
-            None => schema.index_of(first).map(|index| (index, 1)),
+            None => joined.or_else(|| schema.index_of(first).map(|index| (index, 1))),
         };
         let Some((index, fields_from)) = column else {
             return Err(match names.get(1) {
                 Some(name) if qualified => SqlError::new(place(1, 1), format!("unknown column `{name}` in `{first}`"))
                     .help_if(column_help(name, schema)),
                 Some(_) => {
-                    let help = scope.alias.map(|alias| format!("the columns here are those of `{alias}`"));
+                    let alias = scope.alias.filter(|alias| *alias != JOINED);
+                    let help = alias.map(|alias| format!("the columns here are those of `{alias}`"));
                     SqlError::new(place(0, 0), format!("unknown table or column `{first}`"))
                         .help_if(column_help(first, schema))
                         .help_if(help)

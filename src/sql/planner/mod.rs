@@ -6,6 +6,7 @@
 //! [`expression::DEPTH_MAX`] and, since a CTE is planned anew where it is read, by [`NODES_MAX`].
 
 mod expression;
+mod join;
 mod json;
 mod over;
 mod rank;
@@ -275,21 +276,23 @@ impl Planner<'_> {
             [first, more @ ..] => (first, more),
         };
         let TableWithJoins { relation, joins } = first;
-        let join = joins.first().map(|join| &join.relation).or(more.first().map(|next| &next.relation));
-        if let Some(join) = join {
-            let place = self.text.range(join.span());
-            if let TableFactor::Table { name, .. } = join
-                && single(name).is_some_and(|name| name.value.eq_ignore_ascii_case("UNNEST"))
-            {
-                let place = self.text.range(name.span());
-                return Err(
-                    SqlError::new(place, "UNNEST is not supported yet").help("take single elements with a[1], a[2], …")
-                );
+        let unnest = |factor: &TableFactor| match factor {
+            TableFactor::Table { name, .. } => {
+                single(name).filter(|name| name.value.eq_ignore_ascii_case("UNNEST")).map(|name| name.span)
             }
-            return Err(SqlError::new(place, "joins are not supported yet")
-                .help("read one relation; UNION ALL brings several streams together"));
+            _ => None,
+        };
+        let others = joins.iter().map(|join| &join.relation).chain(more.iter().map(|next| &next.relation));
+        if let Some(span) = others.into_iter().find_map(unnest) {
+            let place = self.text.range(span);
+            let help = "take single elements with a[1], a[2], …";
+            return Err(SqlError::new(place, "UNNEST is not supported yet").help(help));
         }
-        self.factor(relation)
+        if let Some(next) = more.first() {
+            let place = self.text.range(next.relation.span());
+            return Err(SqlError::new(place, "`,` in FROM joins every row with every row").help("write JOIN … ON"));
+        }
+        joins.iter().try_fold(self.factor(relation)?, |left, join| self.join(left, join))
     }
 
     fn factor(&mut self, factor: &TableFactor) -> Result<Relation> {
@@ -314,8 +317,9 @@ impl Planner<'_> {
                 if version.is_some() {
                     return Err(SqlError::new(
                         self.text.clause(place.start, &["FOR"]),
-                        "FOR SYSTEM_TIME AS OF (temporal joins) is not supported yet",
-                    ));
+                        "FOR SYSTEM_TIME AS OF can stand behind JOIN only",
+                    )
+                    .help("write FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k"));
                 }
                 if !with_hints.is_empty()
                     || *with_ordinality
@@ -468,8 +472,8 @@ impl Planner<'_> {
             }
             fields.push(crate::expr::Field::new(name, expr.data_type.clone()));
         }
-        let time =
-            input.schema.time.and_then(|time| exprs.iter().position(|expr| expr.kind == build::ExprKind::Column(time)));
+        let position = |time: usize| exprs.iter().position(|expr| expr.kind == build::ExprKind::Column(time));
+        let time = join::time_columns(&input).into_iter().find_map(position);
         let schema = Schema { fields, time };
         if schema == input.schema
             && exprs.iter().enumerate().all(|(index, expr)| expr.kind == build::ExprKind::Column(index))
@@ -544,5 +548,6 @@ fn count(plan: &Plan) -> usize {
         | Node::Over { input, .. }
         | Node::Rank { input, .. } => count(input),
         Node::UnionAll { inputs } => inputs.iter().map(count).sum(),
+        Node::Join { left, right, .. } => count(left) + count(right),
     }
 }

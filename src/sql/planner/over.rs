@@ -39,12 +39,14 @@ pub(super) struct Overs {
     pub spec: Option<OverSpec>,
     /// `ROW_NUMBER()`, the only call where it is there.
     pub rank: Option<RankSpec>,
+    /// Names of the WINDOW clause that a call has used.
+    used: Vec<String>,
 }
 
 impl Overs {
     /// Over FROM with this schema; `named` is the WINDOW clause.
     pub fn new(schema: &Schema, named: &[NamedWindowDefinition]) -> Overs {
-        Overs { width: schema.fields.len(), named: named.to_vec(), spec: None, rank: None }
+        Overs { width: schema.fields.len(), named: named.to_vec(), spec: None, rank: None, used: Vec::new() }
     }
 }
 
@@ -98,6 +100,9 @@ impl Planner<'_> {
             return Err(SqlError::new(place, format!("{name} takes no frame")).help("leave ROWS or RANGE out"));
         }
         let Some(overs) = scope.overs.as_deref_mut() else { return self.lost(expr) };
+        if let WindowType::NamedWindow(ident) = over {
+            overs.used.push(ident.value.clone());
+        }
         let width = overs.width;
         let spec = overs.spec.get_or_insert_with(|| OverSpec { time_column, keys: keys.clone(), frame, calls: vec![] });
         if spec.keys != keys || spec.frame != frame {
@@ -334,10 +339,14 @@ impl Planner<'_> {
 
     /// Puts OVER between FROM and the SELECT list; only the columns that are needed go through.
     pub(super) fn over(&mut self, input: Plan, overs: Overs, exprs: Vec<Expr>) -> Result<(Plan, Vec<Expr>)> {
+        if let Some(NamedWindowDefinition(name, _)) = overs.named.iter().find(|w| !overs.used.contains(&w.0.value)) {
+            let message = format!("the window `{}` is not used", name.value);
+            return Err(SqlError::new(self.text.range(name.span), message).help("leave WINDOW out"));
+        }
         if overs.rank.is_some() {
             return self.rank(input, overs, exprs);
         }
-        let Overs { width, named: _, spec, rank: _ } = overs;
+        let Overs { width, named: _, spec, rank: _, used: _ } = overs;
         let Some(spec) = spec else { return Ok((input, exprs)) };
         let arguments = spec.calls.iter().flat_map(|call| &call.args);
         let mut needed: Vec<usize> = exprs.iter().chain(&spec.keys).chain(arguments).flat_map(Expr::columns).collect();

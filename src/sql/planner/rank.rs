@@ -89,7 +89,9 @@ impl Planner<'_> {
                 RankKind::Window { window: end, end_column, by_time_descending: single.is_some_and(|o| o.descending) }
             }
             (None, None) => match single {
-                Some(order) if !order.descending => RankKind::First,
+                Some(order) if !order.descending && order.expr.columns().first() == input.schema.time.as_ref() => {
+                    RankKind::First
+                }
                 Some(_) => {
                     return refuse(
                         "keeping the last row of a key has no end: each new row would take the place of the last",
@@ -217,6 +219,10 @@ pub(super) fn window_property(plan: &Plan, column: usize) -> Option<(WindowPrope
         Node::Project { input, exprs } => match exprs.get(column)?.kind {
             ExprKind::Column(below) => window_property(input, below),
             _ => None,
+        },
+        Node::Join { left, right, .. } => match column.checked_sub(left.schema.fields.len()) {
+            Some(column) => window_property(right, column),
+            None => window_property(left, column),
         },
         Node::Scan { .. } | Node::UnionAll { .. } => None,
     }

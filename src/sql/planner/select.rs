@@ -8,6 +8,7 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
+use super::join::{JOINED, split_subqueries, unqualified};
 use super::over::Overs;
 use super::window::{Origin, Unwindowed, property_field};
 use super::{Planner, Relation, Result};
@@ -206,6 +207,14 @@ impl Planner<'_> {
     }
 
     fn filter(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
+        let (subqueries, others) = split_subqueries(predicate);
+        if !subqueries.is_empty() {
+            let mut relation = relation;
+            for other in others {
+                relation = self.filter(relation, other)?;
+            }
+            return subqueries.into_iter().try_fold(relation, |relation, subquery| self.semi_join(relation, subquery));
+        }
         let Relation { mut plan, alias } = relation;
         let predicate = {
             let mut scope = Scope::new(&plan.schema, alias.as_deref(), "WHERE");
@@ -263,7 +272,7 @@ impl Planner<'_> {
             }
             SelectItem::Wildcard(options) => {
                 let place = self.wildcard(options)?;
-                self.star(scope, place, exprs, names)?;
+                self.star(scope, None, place, exprs, names)?;
             }
             SelectItem::QualifiedWildcard(kind, options) => {
                 let star = self.wildcard(options)?;
@@ -272,12 +281,17 @@ impl Planner<'_> {
                 };
                 let place = self.text.range(name.span());
                 let ident = single(name).map(|ident| self.name(ident)).transpose()?;
+                let joined = scope.alias == Some(JOINED);
+                let known = |table: &str| scope.schema.fields.iter().any(|f| f.name.starts_with(&format!("{table}.")));
+                if joined && let Some(table) = ident.as_deref().filter(|table| known(table)) {
+                    return self.star(scope, Some(table), place, exprs, names);
+                }
                 if ident.is_none() || ident.as_deref() != scope.alias {
                     let error = SqlError::new(place, format!("unknown table `{name}`"));
-                    let known = scope.alias.map(|alias| format!("write {alias}.* or *"));
+                    let known = scope.alias.filter(|_| !joined).map(|alias| format!("write {alias}.* or *"));
                     return Err(error.help("write *").help_if(known));
                 }
-                self.star(scope, place, exprs, names)?;
+                self.star(scope, None, place, exprs, names)?;
             }
         }
         Ok(())
@@ -309,11 +323,18 @@ impl Planner<'_> {
     fn star(
         &self,
         scope: &Scope<'_>,
+        table: Option<&str>,
         place: Range<usize>,
         exprs: &mut Vec<Expr>,
         names: &mut Vec<(String, Range<usize>)>,
     ) -> Result<()> {
+        let joined = scope.alias == Some(JOINED);
         for (index, field) in scope.schema.fields.iter().enumerate().filter(|(_, field)| !field.hidden) {
+            let of_table = |table: &str| field.name.split_once('.').is_some_and(|(own, _)| own == table);
+            if table.is_some_and(|table| !of_table(table)) {
+                continue;
+            }
+            let name = if joined { unqualified(&field.name) } else { field.name.as_str() };
             let column = match &scope.grouping {
                 None => build::column(index, field.data_type.clone()),
                 Some(grouping) => grouping.column(index, field.data_type.clone()).map_err(|_| {
@@ -322,7 +343,7 @@ impl Planner<'_> {
                 })?,
             };
             exprs.push(column);
-            names.push((field.name.clone(), place.clone()));
+            names.push((name.to_owned(), place.clone()));
         }
         Ok(())
     }
@@ -508,7 +529,7 @@ fn windowed(plan: &Plan) -> String {
             | Node::WindowAggregate { input, .. }
             | Node::Over { input, .. }
             | Node::Rank { input, .. } => leaf = input,
-            Node::UnionAll { .. } => break "(SELECT …)".to_owned(),
+            Node::UnionAll { .. } | Node::Join { .. } => break "(SELECT …)".to_owned(),
         }
     };
     let time = plan.schema.time.and_then(|time| plan.schema.fields.get(time)).map_or("ts", |field| &field.name);
@@ -527,6 +548,7 @@ fn is_aggregated(plan: &Plan) -> bool {
         | Node::Over { input, .. }
         | Node::Rank { input, .. } => is_aggregated(input),
         Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
+        Node::Join { left, right, .. } => is_aggregated(left) || is_aggregated(right),
         Node::Scan { .. } | Node::Window { .. } => false,
     }
 }

@@ -346,6 +346,7 @@ impl Planner<'_> {
             | Node::UnionAll { .. }
             | Node::WindowAggregate { .. }
             | Node::Over { .. }
+            | Node::Join { .. }
             | Node::Rank { .. } => Ok(None),
         }
     }
