@@ -507,7 +507,7 @@ impl<'a> Readings<'a> {
 
 fn aggregate(call: &OverCall) -> Option<&AggregateCall> {
     match &call.function {
-        OverFunction::Aggregate(aggregate) => Some(aggregate),
+        OverFunction::Aggregate(aggregate) => Some(aggregate.as_ref()),
         _ => None,
     }
 }
@@ -629,5 +629,169 @@ impl Operator for Over {
         self.clock = postcard::from_bytes(saved)
             .map_err(|source| OperatorError::Saved { operator: self.named.name.to_string(), source })?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_array::{Int64Array, StringArray};
+    use jiff::tz::TimeZone;
+
+    use super::super::{Mark, instants};
+    use super::*;
+    use crate::expr::Field;
+    use crate::expr::aggregate::AggregateKind;
+    use crate::expr::build::{self, Expr, Value};
+
+    /// Time, key, value.
+    type Row = (i64, Option<&'static str>, Option<i64>);
+    /// Time, value, result.
+    type Out = (i64, Option<i64>, Option<i64>);
+
+    fn over(frame: Frame, function: OverFunction, args: Vec<Expr>) -> Over {
+        let fields = vec![
+            Field::new("ts", DataType::TimestampLtz(3)),
+            Field::new("k", DataType::String),
+            Field::new("x", DataType::BigInt),
+        ];
+        let render: crate::operator::RowText = Arc::new(|_, columns, row| format!("{:?}", columns[2].slice(row, 1)));
+        let named = Named { name: "q/over/0".into(), input: Arc::new(fields.clone()), render };
+        let keys = vec![build::column(1, DataType::String)];
+        let calls = vec![OverCall { function, args, data_type: DataType::BigInt }];
+        let mut empty: Vec<ArrayRef> =
+            fields.iter().map(|field| arrow_array::new_empty_array(&field.data_type.arrow())).collect();
+        empty.push(arrow_array::new_empty_array(&DataType::BigInt.arrow()));
+        let spec = OverSpec { time_column: 0, keys, frame, calls };
+        Over::new(named, spec, empty, KeyedState::empty(1)).expect("types with an order")
+    }
+
+    fn sum(frame: Frame) -> Over {
+        let x = build::column(2, DataType::BigInt);
+        let call = AggregateCall::new(AggregateKind::Sum, Some(x.clone()), false, None).expect("a sum");
+        over(frame, OverFunction::Aggregate(Box::new(call)), vec![x])
+    }
+
+    /// Runs rows, each followed by the watermark in its second part, in batches; gives (time, x, result), and the number
+    /// of late rows.
+    fn run(over: &mut Over, rows: &[(Row, i64)], batch: usize) -> (Vec<Out>, usize) {
+        let (mut out, mut sides) = (Vec::new(), Sides::default());
+        let context = EvalContext { time_zone: TimeZone::UTC };
+        for (number, rows) in rows.chunks(batch).enumerate() {
+            let at = |row: usize| Position::row((number * batch + row) as u64, 0);
+            let columns: Vec<ArrayRef> = vec![
+                Arc::new(instants(rows.iter().map(|((time, ..), _)| time * 1000))),
+                Arc::new(rows.iter().map(|((_, key, _), _)| *key).collect::<StringArray>()),
+                Arc::new(rows.iter().map(|((_, _, x), _)| *x).collect::<Int64Array>()),
+            ];
+            let clock = |watermark| StreamClock { watermark, idle: false, ended: false };
+            let marks = rows.iter().enumerate();
+            let marks = marks.map(|(row, (_, w))| Mark { position: at(row).mark(), clock: clock(*w) }).collect();
+            let positions = Arc::new((0..rows.len()).map(at).collect());
+            let chunk = Chunk { columns, positions, marks: Arc::new(marks) };
+            let chunk = over.process(&[chunk], &context, &mut sides).expect("runs");
+            let times: Vec<_> = event_times(&chunk.columns[0]).map(Option::unwrap_or_default).collect();
+            let numbers = |column: usize| -> Vec<Option<i64>> {
+                chunk.columns[column].as_primitive::<Int64Type>().iter().collect()
+            };
+            let results = times.into_iter().zip(numbers(2)).zip(numbers(3));
+            out.extend(results.map(|((time, x), result)| (time, x, result)));
+        }
+        (out, sides.late.positions.len())
+    }
+
+    fn agrees(make: &dyn Fn() -> Over, rows: &[(Row, i64)], expected: &[Out], late: usize) {
+        for batch in [1, 2, 100] {
+            assert_eq!(run(&mut make(), rows, batch), (expected.to_vec(), late), "batches of {batch}");
+        }
+    }
+
+    const A: Option<&str> = Some("a");
+
+    #[test]
+    fn peers_see_each_other_in_a_range_and_not_in_rows() {
+        let rows = [
+            ((10, A, Some(1)), 0),
+            ((20, A, Some(2)), 0),
+            ((20, A, None), 0),
+            ((20, None, Some(100)), 0),
+            ((20, A, Some(4)), 20),
+            ((31, A, Some(8)), 40),
+        ];
+        let n = |time, x, result| (time, Some(x), Some(result));
+        agrees(
+            &|| sum(Frame::Range { preceding_ms: Some(10) }),
+            &rows,
+            // NULL is a key of its own, and the first.
+            &[n(10, 1, 1), n(20, 100, 100), n(20, 2, 7), (20, None, Some(7)), n(20, 4, 7), n(31, 8, 8)],
+            0,
+        );
+        agrees(
+            &|| sum(Frame::Rows { preceding: Some(1) }),
+            &rows,
+            &[n(10, 1, 1), n(20, 100, 100), n(20, 2, 3), (20, None, Some(2)), n(20, 4, 4), n(31, 8, 12)],
+            0,
+        );
+        agrees(
+            &|| sum(Frame::Rows { preceding: None }),
+            &rows,
+            &[n(10, 1, 1), n(20, 100, 100), n(20, 2, 3), (20, None, Some(3)), n(20, 4, 7), n(31, 8, 15)],
+            0,
+        );
+    }
+
+    #[test]
+    fn a_bounded_frame_takes_what_the_key_has_not_passed() {
+        // The row at 15 is behind the watermark, but not behind the last row that left for `b`.
+        let rows = [
+            ((10, Some("b"), Some(1)), 0),
+            ((20, A, Some(2)), 20),
+            ((15, Some("b"), Some(4)), 20),
+            ((15, A, Some(8)), 20),
+            ((30, A, Some(16)), 30),
+        ];
+        let n = |time, x, result| (time, Some(x), Some(result));
+        agrees(
+            &|| sum(Frame::Range { preceding_ms: Some(1000) }),
+            &rows,
+            &[n(10, 1, 1), n(20, 2, 2), n(15, 4, 5), n(30, 16, 18)],
+            1,
+        );
+        agrees(&|| sum(Frame::Range { preceding_ms: None }), &rows, &[n(10, 1, 1), n(20, 2, 2), n(30, 16, 18)], 2);
+    }
+
+    #[test]
+    fn lag_looks_back_from_the_last_peer() {
+        let make = || {
+            let nine = build::literal(Value::Integer(9), DataType::BigInt);
+            let args = vec![build::column(2, DataType::BigInt), nine];
+            over(Frame::Range { preceding_ms: None }, OverFunction::Lag { offset: 1 }, args)
+        };
+        let rows = [((10, A, Some(1)), 10), ((20, A, None), 19), ((20, A, Some(3)), 20), ((30, A, Some(4)), 30)];
+        let expected = [(10, Some(1), Some(9)), (20, None, None), (20, Some(3), None), (30, Some(4), Some(3))];
+        agrees(&make, &rows, &expected, 0);
+    }
+
+    #[test]
+    fn a_silent_key_is_forgotten_and_thirty_days_take_no_more_memory_than_one() {
+        let mut over = sum(Frame::Range { preceding_ms: Some(10_000) });
+        let mut largest = [0; 2];
+        for day in 0..30_i64 {
+            let rows: Vec<(Row, i64)> = (0..1000)
+                .map(|i| {
+                    let time = 1 + (day * 1000 + i) * 86_400;
+                    ((time, Some(["a", "b", "c"][(i % 3) as usize]), Some(1)), time - 1)
+                })
+                .collect();
+            let (_, late) = run(&mut over, &rows, 100);
+            assert_eq!(late, 0);
+            let bytes = over.state.memory_bytes();
+            largest[usize::from(day > 0)] = largest[usize::from(day > 0)].max(bytes);
+        }
+        assert!(largest[1] <= largest[0] * 2, "{largest:?}");
+        let (_, _) = run(&mut over, &[((i64::MAX / 4000, A, Some(1)), i64::MAX)], 1);
+        let open: Vec<i64> = over.state.namespaces().iter().copied().collect();
+        assert_eq!((open, over.state.take_namespace(KEYS).count()), (vec![KEYS], 0));
     }
 }

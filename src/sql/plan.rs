@@ -161,7 +161,7 @@ pub struct OverCall {
 /// The functions of OVER.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OverFunction {
-    Aggregate(AggregateCall),
+    Aggregate(Box<AggregateCall>),
     /// Arguments: value and default, of one type.
     Lag {
         offset: usize,

@@ -10,7 +10,7 @@ use crate::expr::build::ExprKind;
 use crate::expr::{DataType, Field};
 use plan::{Node, WindowKind, WindowProperty};
 
-const CASES: [&str; 20] = [
+const CASES: [&str; 39] = [
     "s01_project",
     "s02_null_logic",
     "s03_strings",
@@ -31,6 +31,25 @@ const CASES: [&str; 20] = [
     "w14_expression_key",
     "w15_day_window",
     "w16_string_minmax",
+    "s14_json_value",
+    "o01_over_range",
+    "o02_over_rows",
+    "o03_over_unbounded",
+    "o04_lag",
+    "o06_over_rows_late",
+    "t01_window_topn",
+    "t02_window_dedup_last",
+    "t03_dedup_first",
+    "t04_topn_of_aggregate",
+    "t05_dedup_first_late",
+    "j01_interval_inner",
+    "j02_interval_left",
+    "j03_interval_full",
+    "j04_temporal",
+    "j05_temporal_left",
+    "j06_window_join",
+    "j07_window_semi",
+    "j08_interval_left_then_tumble",
 ];
 
 fn conformance(file: &str) -> String {
@@ -56,6 +75,9 @@ fn read_catalog() -> Catalog {
         fields.push(hidden("_lsn", DataType::BigInt));
         fields.push(hidden("_peer", DataType::String));
         catalog.add(name, Schema { fields, time: Some(0) });
+        if rest.contains("PRIMARY KEY (device)") {
+            catalog.add_key(name, vec!["device".to_owned()]);
+        }
     }
     catalog
 }
@@ -702,6 +724,22 @@ fn deep_and_long_texts_are_errors_or_plans_and_never_a_crash() {
 }
 
 const WORDS: &[&str] = &[
+    "OVER (PARTITION BY device ORDER BY ts)",
+    "ROWS",
+    "RANGE",
+    "PRECEDING",
+    "CURRENT ROW",
+    "WINDOW w AS",
+    "ROW_NUMBER()",
+    "LAG",
+    "EWMA(temp, INTERVAL '1' SECOND)",
+    "LEFT JOIN alarm ON",
+    "FOR SYSTEM_TIME AS OF",
+    "EXISTS (SELECT * FROM alarm WHERE",
+    "JSON_VALUE(device, '$.a'",
+    "RETURNING",
+    "DEFAULT",
+    "ON EMPTY",
     "SELECT",
     "FROM",
     "WHERE",
@@ -903,4 +941,48 @@ proptest! {
         check_total(&words.concat());
         check_total(&words.join(" "));
     }
+}
+
+#[test]
+fn over_ranks_and_joins_say_what_they_keep() {
+    let explained = |text: &str| planned(text).explain();
+    let named = explained(
+        "SELECT device, LAG(temp, 2, 0) OVER w AS a, COUNT(*) OVER w AS n FROM plant WINDOW w AS (PARTITION BY device ORDER BY ts)",
+    );
+    assert!(
+        named.contains("LAG(temp, 2, CAST(0 AS DOUBLE))") && named.contains("RANGE UNBOUNDED PRECEDING"),
+        "{named}"
+    );
+    assert!(named.contains("bounded by the number of keys"), "{named}");
+    assert_eq!(named.matches("pulses").count(), 1, "only what is needed is kept: {named}");
+    let range = "SELECT AVG(temp) OVER (ORDER BY ts RANGE BETWEEN INTERVAL '10' SECOND PRECEDING AND CURRENT ROW) AS a FROM plant";
+    assert!(explained(range).contains("those of the 10s before"), "{}", explained(range));
+    let first =
+        "SELECT seq FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY device ORDER BY ts) AS rn FROM plant) WHERE 1 = rn";
+    assert!(explained(first).contains("the first of each key"), "{}", explained(first));
+    let join = "SELECT a.seq, b.`level` FROM plant a JOIN alarm b ON a.device = b.device AND a.ts < b.ts AND b.ts - INTERVAL '2' SECOND <= a.ts";
+    assert!(explained(join).contains("from -2s to -1ms"), "{}", explained(join));
+    // Both times of an inner interval join are time attributes.
+    let both = "WITH j AS (SELECT b.ts AS t, a.temp FROM plant a JOIN alarm b ON a.device = b.device AND a.ts BETWEEN b.ts - INTERVAL '1' SECOND AND b.ts) \
+                SELECT window_start, window_end, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE j, DESCRIPTOR(t), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end";
+    assert!(explained(both).contains("INNER within an interval"), "{}", explained(both));
+    let anti = "SELECT L.seq FROM (SELECT * FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) L WHERE NOT EXISTS \
+                (SELECT * FROM (SELECT * FROM TABLE(TUMBLE(TABLE alarm, DESCRIPTOR(ts), INTERVAL '1' MINUTE))) R \
+                WHERE L.device = R.device AND L.window_start = R.window_start AND L.window_end = R.window_end)";
+    assert!(explained(anti).contains("ANTI in windows of TUMBLE 1m"), "{}", explained(anti));
+}
+
+#[test]
+fn equal_texts_share_state_and_others_do_not() {
+    let fingerprint =
+        |text: &str| planned(text).stateful().into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("\n");
+    let over = |frame: &str| format!("SELECT SUM(temp) OVER (PARTITION BY device ORDER BY ts {frame}) AS s FROM plant");
+    assert_eq!(fingerprint(&over("")), fingerprint(&over("RANGE UNBOUNDED PRECEDING")));
+    assert_ne!(fingerprint(&over("ROWS 3 PRECEDING")), fingerprint(&over("ROWS 4 PRECEDING")));
+    let join = |bound: &str| {
+        format!(
+            "SELECT a.seq FROM plant a JOIN alarm b ON a.device = b.device AND a.ts BETWEEN b.ts - INTERVAL '{bound}' SECOND AND b.ts"
+        )
+    };
+    assert_ne!(fingerprint(&join("1")), fingerprint(&join("2")));
 }

@@ -260,7 +260,7 @@ impl Planner<'_> {
             let call = AggregateCall::new(kind, argument, distinct, None);
             let call = call.map_err(|error| SqlError::new(self.place(expr), error.message).help_if(error.help))?;
             let (args, data_type) = (call.argument.iter().cloned().collect(), call.data_type.clone());
-            return Ok(OverCall { function: OverFunction::Aggregate(call), args, data_type });
+            return Ok(OverCall { function: OverFunction::Aggregate(Box::new(call)), args, data_type });
         }
         let mut planned = Vec::new();
         for arg in args {
@@ -362,10 +362,10 @@ impl Planner<'_> {
         let remapped = |exprs: Vec<Expr>| exprs.into_iter().map(|expr| expr.map_columns(&at)).collect::<Vec<Expr>>();
         let calls = spec.calls.into_iter().map(|call| OverCall {
             function: match call.function {
-                OverFunction::Aggregate(aggregate) => OverFunction::Aggregate(AggregateCall {
-                    argument: aggregate.argument.map(|argument| argument.map_columns(&at)),
-                    ..aggregate
-                }),
+                OverFunction::Aggregate(mut aggregate) => {
+                    aggregate.argument = aggregate.argument.map(|argument| argument.map_columns(&at));
+                    OverFunction::Aggregate(aggregate)
+                }
                 other => other,
             },
             args: remapped(call.args),
