@@ -94,6 +94,8 @@ pub struct Source {
     pub on_error: OnError,
     /// The declared columns, without the system columns.
     pub columns: Vec<crate::expr::Field>,
+    /// Primary key: names of columns. With one the source is a versioned table for temporal joins.
+    pub key: Vec<String>,
     pub time: SourceTime,
 }
 
@@ -371,6 +373,7 @@ fn read_source(name: &str, mut section: Section<'_>, limits: &LogPolicy) -> Opti
     let choices = [("dead_letter", OnError::DeadLetter), ("stop", OnError::Stop)];
     let on_error = section.choice("on_error", &choices).unwrap_or(OnError::DeadLetter);
     let columns = plan::read_columns(&mut section);
+    let key = plan::read_key(&mut section, columns.as_deref().unwrap_or_default());
     let time = plan::read_time(&mut section, columns.as_deref().unwrap_or_default(), &connector);
     if let (Some(format), Some(columns)) = (&format, &columns)
         && let Err(why) = format.check(columns)
@@ -388,7 +391,8 @@ fn read_source(name: &str, mut section: Section<'_>, limits: &LogPolicy) -> Opti
     }
     let whole = section.problems() == before;
     section.finish();
-    let source = Source { name: name.to_owned(), connector, format: format?, on_error, columns: columns?, time: time? };
+    let source =
+        Source { name: name.to_owned(), connector, format: format?, on_error, columns: columns?, key, time: time? };
     whole.then_some(source)
 }
 

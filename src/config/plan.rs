@@ -92,6 +92,22 @@ pub(super) fn read_columns(section: &mut Section<'_>) -> Option<Vec<Field>> {
     Some(fields)
 }
 
+/// `key = ["device"]`.
+pub(super) fn read_key(section: &mut Section<'_>, columns: &[Field]) -> Vec<String> {
+    let key = section.strings("key").unwrap_or_default();
+    for (index, column) in key.iter().enumerate() {
+        if key.iter().take(index).any(|earlier| earlier == column) {
+            section.problem_at("key", format!("`key` names `{column}` twice"), None);
+        }
+        if !columns.is_empty() && !columns.iter().any(|field| field.name == *column) {
+            let help = nearest(column, columns.iter().map(|field| field.name.as_str()));
+            let help = help.map(|near| format!("did you mean `{near}`?"));
+            section.problem_at("key", format!("there is no column `{column}`"), help);
+        }
+    }
+    key
+}
+
 pub(super) fn read_time(section: &mut Section<'_>, columns: &[Field], connector: &SourceConfig) -> Option<SourceTime> {
     let mut time =
         SourceTime { column: None, epoch: None, max_out_of_orderness_ms: 1, idle: None, max_future_ms: None };
@@ -142,6 +158,9 @@ pub(super) fn plan_queries(
     let mut catalog = Catalog::default();
     for source in sources {
         catalog.add(&source.name, source.schema());
+        if !source.key.is_empty() {
+            catalog.add_key(&source.name, source.key.clone());
+        }
     }
     let mut reads: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut broken = BTreeSet::new();
@@ -249,22 +268,15 @@ fn sources_below(
     roots: &BTreeMap<String, BTreeSet<String>>,
     meeting: &mut BTreeSet<String>,
 ) -> BTreeSet<String> {
-    match &plan.node {
-        Node::Scan { relation } => roots.get(relation).cloned().unwrap_or_default(),
-        Node::Project { input, .. }
-        | Node::Filter { input, .. }
-        | Node::Window { input, .. }
-        | Node::Unnest { input, .. }
-        | Node::Expand { input, .. }
-        | Node::WindowAggregate { input, .. } => sources_below(input, roots, meeting),
-        Node::UnionAll { inputs } => {
-            let all: BTreeSet<String> = inputs.iter().flat_map(|input| sources_below(input, roots, meeting)).collect();
-            if all.len() > 1 {
-                meeting.extend(all.iter().cloned());
-            }
-            all
-        }
+    if let Node::Scan { relation } = &plan.node {
+        return roots.get(relation).cloned().unwrap_or_default();
     }
+    let inputs = plan.inputs();
+    let all: BTreeSet<String> = inputs.iter().flat_map(|input| sources_below(input, roots, meeting)).collect();
+    if inputs.len() > 1 && all.len() > 1 {
+        meeting.extend(all.iter().cloned());
+    }
+    all
 }
 
 /// What `from` names.

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, new_empty_array};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::source_node::SourceNode;
 use crate::config::{Config, SYSTEM_COLUMNS, Stream};
@@ -14,14 +16,21 @@ use crate::expr::build::Expr;
 use crate::expr::{EvalContext, Field, Schema};
 use crate::operator::expand::Expand;
 use crate::operator::filter::Filter;
+use crate::operator::first_row::{self, FirstRow};
+use crate::operator::interval_join::{self, IntervalJoin};
+use crate::operator::join::{Condition, Side};
+use crate::operator::over::{self, Over};
 use crate::operator::project::Project;
 use crate::operator::session_aggregate::{self, SessionAggregate};
+use crate::operator::temporal_join::{self, TemporalJoin};
 use crate::operator::union_all::UnionAll;
 use crate::operator::unnest::Unnest;
-use crate::operator::window::Window;
+use crate::operator::window::{Assigner, Window};
 use crate::operator::window_aggregate::{self, WindowAggregate};
+use crate::operator::window_join::{self, WindowJoin};
+use crate::operator::window_rank::{self, RankWindow, WindowRank};
 use crate::operator::{Named, Operator, OperatorError, RowText};
-use crate::sql::plan::{Node as PlanNode, Plan, WindowKind};
+use crate::sql::plan::{JoinKind, JoinMethod, JoinSpec, Node as PlanNode, Plan, RankKind, WindowKind};
 use crate::state::{KeyedState, StateReader};
 
 /// Index of a node.
@@ -110,6 +119,52 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
+    /// A join, and the encoding of its state.
+    fn join(
+        &self,
+        named: Named,
+        (left, right): (&Plan, &Plan),
+        join: &JoinSpec,
+    ) -> Result<(Box<dyn Operator>, &'static str), OperatorError> {
+        let name = Arc::clone(&named.name);
+        let condition = Condition::new(join.condition.clone(), &named, &right.schema.fields);
+        let (left_time, right_time) = match join.method {
+            JoinMethod::Interval { left_time, right_time, .. } | JoinMethod::Temporal { left_time, right_time } => {
+                (left_time, right_time)
+            }
+            JoinMethod::Window { left_end, right_end, .. } => (left_end, right_end),
+        };
+        let (left_keys, right_keys) = join.keys.iter().cloned().unzip();
+        let right_named = Named { input: Arc::new(right.schema.fields.clone()), ..named.clone() };
+        debug_assert_eq!(named.input.len(), left.schema.fields.len());
+        let sides = (Side::new(named, left_keys, left_time)?, Side::new(right_named, right_keys, right_time)?);
+        Ok(match &join.method {
+            JoinMethod::Interval { lower_ms, upper_ms, .. } => {
+                let (bounds, state) = ((*lower_ms, *upper_ms), self.keyed(&name));
+                let operator = IntervalJoin::new(sides, condition, bounds, join.kind, state);
+                (Box::new(operator), interval_join::VALUE_TYPE)
+            }
+            JoinMethod::Temporal { .. } => {
+                let pads = join.kind == JoinKind::Left;
+                (Box::new(TemporalJoin::new(sides, condition, pads, self.keyed(&name))), temporal_join::VALUE_TYPE)
+            }
+            JoinMethod::Window { window, .. } => {
+                let assigner = Assigner::new(window, &self.context.time_zone);
+                let operator = WindowJoin::new(sides, condition, join.kind, assigner, self.keyed(&name));
+                (Box::new(operator), window_join::VALUE_TYPE)
+            }
+        })
+    }
+
+    /// The keyed state of the operator with this name.
+    fn keyed<V>(&self, name: &str) -> KeyedState<V>
+    where
+        V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+    {
+        let (id, namespaces) = self.stored.operator(name);
+        KeyedState::new(id, Arc::clone(self.reader), namespaces)
+    }
+
     fn node(&mut self, plan: &Plan) -> Result<NodeId, OperatorError> {
         let (kind, children): (&'static str, Vec<&Plan>) = match &plan.node {
             PlanNode::Scan { relation } => return Ok(self.relations.get(relation).copied().unwrap_or_default()),
@@ -123,6 +178,9 @@ impl Builder<'_> {
                 WindowKind::Session { .. } => ("session_aggregate", vec![input]),
                 _ => ("window_aggregate", vec![input]),
             },
+            PlanNode::Over { input, .. } => ("over", vec![input]),
+            PlanNode::Rank { input, .. } => ("rank", vec![input]),
+            PlanNode::Join { left, right, .. } => ("join", vec![left, right]),
         };
         let inputs = children.iter().map(|child| self.node(child)).collect::<Result<Vec<NodeId>, _>>()?;
         let ordinal = self.ordinals.entry(kind).or_default();
@@ -148,16 +206,48 @@ impl Builder<'_> {
                     properties: properties.clone(),
                     aggregates: aggregates.clone(),
                 };
-                let (id, namespaces) = self.stored.operator(&name);
-                let reader = Arc::clone(self.reader);
                 if let WindowKind::Session { gap_ms, .. } = window.kind {
                     value_type = session_aggregate::VALUE_TYPE;
-                    let state = KeyedState::new(id, reader, namespaces);
+                    let state = self.keyed(&name);
                     Box::new(SessionAggregate::new(named, spec, gap_ms, self.context, state)?)
                 } else {
                     value_type = window_aggregate::VALUE_TYPE;
-                    let state = KeyedState::new(id, reader, namespaces);
+                    let state = self.keyed(&name);
                     Box::new(WindowAggregate::new(named, spec, self.context, state)?)
+                }
+            }
+            PlanNode::Over { over, .. } => {
+                fingerprint = plan.fingerprint().unwrap_or_default();
+                value_type = over::VALUE_TYPE;
+                let empty = empty_columns(&plan.schema);
+                Box::new(Over::new(named, over.clone(), empty, self.keyed(&name))?)
+            }
+            PlanNode::Join { left, right, join } => {
+                fingerprint = plan.fingerprint().unwrap_or_default();
+                let (operator, encoding) = self.join(named, (left, right), join)?;
+                value_type = encoding;
+                operator
+            }
+            PlanNode::Rank { input, rank } => {
+                fingerprint = plan.fingerprint().unwrap_or_default();
+                let empty = empty_columns(&plan.schema);
+                match &rank.kind {
+                    RankKind::Window { window, end_column, by_time_descending } => {
+                        value_type = window_rank::VALUE_TYPE;
+                        let window = RankWindow {
+                            window: window.clone(),
+                            end_column: *end_column,
+                            last_of_ties: *by_time_descending && rank.limit == Some(1),
+                        };
+                        let state = self.keyed(&name);
+                        Box::new(WindowRank::new(named, rank.clone(), window, empty, self.context, state)?)
+                    }
+                    RankKind::First => {
+                        value_type = first_row::VALUE_TYPE;
+                        let time = input.schema.time.unwrap_or_default();
+                        let state = self.keyed(&name);
+                        Box::new(FirstRow::new(named, time, rank.keys.clone(), empty, state)?)
+                    }
                 }
             }
         };
@@ -236,6 +326,14 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
             let mut below = of(&mut keys.iter().chain(inner));
             below.insert(window.time_column);
             visit_scans(input, &below, visit);
+        }
+        // These keep whole rows of their inputs.
+        PlanNode::Over { input, .. } | PlanNode::Rank { input, .. } => {
+            visit_scans(input, &(0..input.schema.fields.len()).collect(), visit);
+        }
+        PlanNode::Join { left, right, .. } => {
+            visit_scans(left, &(0..left.schema.fields.len()).collect(), visit);
+            visit_scans(right, &(0..right.schema.fields.len()).collect(), visit);
         }
     }
 }

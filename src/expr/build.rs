@@ -5,7 +5,8 @@
 
 use thiserror::Error;
 
-use super::functions::{self, Call, Refusal};
+pub use super::functions::json::{ExistsOnError, Otherwise, QueryOtherwise, Shape as JsonShape, Wrapper};
+use super::functions::{self, Call, Refusal, json};
 pub use super::literal::{
     date_literal, interval_literal, number_literal, string_literal, time_literal, timestamp_literal,
 };
@@ -669,6 +670,53 @@ fn explained(resolved: functions::Resolved, message: impl FnOnce() -> String) ->
         Refusal::Because(error) => error,
         Refusal::Arguments => TypeError { message: message(), help: None },
     })
+}
+
+/// `JSON_VALUE` with its clauses.
+///
+/// # Errors
+/// The path is no path, or the type is not one that is returned.
+pub fn json_value(doc: Expr, path: Expr, returning: &DataType, on_empty: Otherwise, on_error: Otherwise) -> Built {
+    let types = format!("({}, {})", doc.data_type, path.data_type);
+    explained(json::value(doc, path, returning, on_empty, on_error), || {
+        format!("JSON_VALUE takes (STRING, STRING literal), not {types}, and defaults of type {returning}")
+    })
+}
+
+/// `JSON_QUERY` with its clauses.
+///
+/// # Errors
+/// The path is no path.
+pub fn json_query(
+    doc: Expr,
+    path: Expr,
+    wrapper: Wrapper,
+    on_empty: QueryOtherwise,
+    on_error: QueryOtherwise,
+) -> Built {
+    let types = format!("({}, {})", doc.data_type, path.data_type);
+    explained(json::query(doc, path, wrapper, on_empty, on_error), || {
+        format!("JSON_QUERY takes (STRING, STRING literal), not {types}")
+    })
+}
+
+/// `JSON_EXISTS` with its clause.
+///
+/// # Errors
+/// The path is no path.
+pub fn json_exists(doc: Expr, path: Expr, on_error: ExistsOnError) -> Built {
+    let types = format!("({}, {})", doc.data_type, path.data_type);
+    explained(json::exists(doc, path, on_error), || format!("JSON_EXISTS takes (STRING, STRING literal), not {types}"))
+}
+
+/// `e IS [NOT] JSON shape`.
+///
+/// # Errors
+/// `e` is no STRING.
+pub fn is_json(e: Expr, shape: JsonShape, negated: bool) -> Built {
+    let data_type = e.data_type.clone();
+    let test = explained(json::is_json(e, shape), || format!("IS JSON takes a STRING, not {data_type}"))?;
+    if negated { not(test) } else { Ok(test) }
 }
 
 /// `EXTRACT(unit FROM e)`.

@@ -9,7 +9,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, PrimitiveArray};
 use arrow_row::{RowConverter, Rows, SortField};
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, SortOptions};
 use thiserror::Error;
 
 use super::types::DataType;
@@ -48,6 +48,22 @@ impl RowKeys {
         let converter = RowConverter::new(fields)?;
         let encoded = converter.empty_rows(0, 0);
         Ok(RowKeys { converter, encoded, columns: types.len(), rows: 0 })
+    }
+
+    /// For columns of these types, each with whether it descends and whether its NULLs come first: bytes that sort so.
+    ///
+    /// # Errors
+    /// A type has no order.
+    pub fn ordered(columns: &[(DataType, bool, bool)]) -> Result<RowKeys, KeyError> {
+        let field = |(data_type, descending, nulls_first): &(DataType, bool, bool)| {
+            SortField::new_with_options(
+                data_type.arrow(),
+                SortOptions { descending: *descending, nulls_first: *nulls_first },
+            )
+        };
+        let converter = RowConverter::new(columns.iter().map(field).collect())?;
+        let encoded = converter.empty_rows(0, 0);
+        Ok(RowKeys { converter, encoded, columns: columns.len(), rows: 0 })
     }
 
     /// Encodes the rows of a batch, in place of those before.

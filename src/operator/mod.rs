@@ -16,15 +16,25 @@
 
 pub mod accumulator;
 pub mod aggregation;
+pub mod edge;
 pub mod expand;
 pub mod filter;
+pub mod first_row;
+pub mod interval_join;
+pub mod join;
+pub mod merge;
+pub mod over;
 pub mod project;
+pub mod rows;
 pub mod session_aggregate;
 mod sketch;
+pub mod temporal_join;
 pub mod union_all;
 pub mod unnest;
 pub mod window;
 pub mod window_aggregate;
+pub mod window_join;
+pub mod window_rank;
 
 use std::sync::Arc;
 

@@ -5,49 +5,34 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 use arrow_select::interleave::interleave;
 
-use super::{Chunk, Mark, Operator, OperatorError, Sides, StreamClock};
+use super::merge::{Clocks, merged};
+use super::{Chunk, Mark, Operator, OperatorError, Sides};
 use crate::expr::EvalContext;
 
 /// `a UNION ALL b …`.
 pub struct UnionAll {
     name: Arc<str>,
-    inputs: Vec<StreamClock>,
-    output: StreamClock,
+    clocks: Clocks,
 }
 
 impl UnionAll {
     /// A union of `inputs` streams.
     pub fn new(name: Arc<str>, inputs: usize) -> UnionAll {
-        UnionAll { name, inputs: vec![StreamClock::default(); inputs], output: StreamClock::default() }
+        UnionAll { name, clocks: Clocks::new(inputs) }
     }
 }
 
 impl Operator for UnionAll {
     fn process(&mut self, inputs: &[Chunk], _: &EvalContext, _: &mut Sides) -> Result<Chunk, OperatorError> {
-        // (position, input, row before mark): the order of the module doc of `operator`.
-        let mut events = Vec::new();
-        for (input, chunk) in inputs.iter().enumerate() {
-            events.extend(chunk.positions.iter().enumerate().map(|(row, at)| (*at, input, false, row)));
-            events.extend(chunk.marks.iter().enumerate().map(|(mark, m)| (m.position, input, true, mark)));
-        }
-        events.sort();
         let mut rows = Vec::new();
         let mut positions = Vec::new();
         let mut marks = Vec::new();
-        for (position, input, is_mark, index) in events {
-            if !is_mark {
-                rows.push((input, index));
-                positions.push(position);
-                continue;
-            }
-            let mark = inputs.get(input).and_then(|chunk| chunk.marks.get(index));
-            if let (Some(mark), Some(clock)) = (mark, self.inputs.get_mut(input)) {
-                *clock = mark.clock;
-                let combined = self.output.combine(&self.inputs);
-                if combined != self.output {
-                    self.output = combined;
-                    marks.push(Mark { position, clock: combined });
-                }
+        for event in merged(inputs) {
+            if !event.is_mark {
+                rows.push((event.input, event.index));
+                positions.push(event.position);
+            } else if let Some(clock) = self.clocks.take(inputs, event) {
+                marks.push(Mark { position: event.position, clock });
             }
         }
         let columns = inputs.first().map_or(0, |chunk| chunk.columns.len());
@@ -56,11 +41,11 @@ impl Operator for UnionAll {
     }
 
     fn save(&self) -> Vec<u8> {
-        postcard::to_stdvec(&(&self.inputs, self.output)).unwrap_or_default()
+        postcard::to_stdvec(&self.clocks).unwrap_or_default()
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        (self.inputs, self.output) = postcard::from_bytes(saved)
+        self.clocks = postcard::from_bytes(saved)
             .map_err(|source| OperatorError::Saved { operator: self.name.to_string(), source })?;
         Ok(())
     }

@@ -7,8 +7,8 @@
 use std::cell::{Cell, RefCell};
 
 use sqlparser::ast::{
-    CastKind, CeilFloorKind, DataType, DateTimeField, Expr, ExtractSyntax, Ident, Interval, ObjectName, Value,
-    ValueWithSpan,
+    CastKind, CeilFloorKind, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg, FunctionArgExpr,
+    FunctionArgOperator, FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Value, ValueWithSpan,
 };
 use sqlparser::dialect::Dialect;
 use sqlparser::keywords::Keyword;
@@ -88,6 +88,99 @@ impl FlinkDialect {
         let place = Ident::with_span(Span::new(start, end), "type");
         let data_type = DataType::Custom(ObjectName::from(vec![place]), Vec::new());
         Ok(Expr::Cast { kind, expr, data_type, format: None })
+    }
+
+    /// `JSON_VALUE(doc, path clauses)` and its like: a call whose clauses are arguments named after them.
+    fn json(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        let name = parser.parse_identifier()?;
+        parser.expect_token(&Token::LParen)?;
+        let mut args = Vec::new();
+        loop {
+            args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(parser.parse_expr()?)));
+            if !parser.consume_token(&Token::Comma) {
+                break;
+            }
+        }
+        while !parser.consume_token(&Token::RParen) {
+            let (clause, arg) = self.json_clause(parser)?;
+            let operator = FunctionArgOperator::Colon;
+            args.push(FunctionArg::Named { name: clause, arg: FunctionArgExpr::Expr(arg), operator });
+        }
+        let list = FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() };
+        Ok(Expr::Function(Function {
+            name: ObjectName::from(vec![name]),
+            uses_odbc_syntax: false,
+            parameters: FunctionArguments::None,
+            args: FunctionArguments::List(list),
+            filter: None,
+            null_treatment: None,
+            over: None,
+            within_group: Vec::new(),
+        }))
+    }
+
+    /// `RETURNING type`, `… WRAPPER`, `… ON EMPTY`, `… ON ERROR`: its name and its words, its type or its default.
+    fn json_clause(&self, parser: &mut Parser<'_>) -> Result<(Ident, Expr), ParserError> {
+        let first = parser.peek_token();
+        let word = |parser: &mut Parser<'_>, word: &str| {
+            let found = matches!(&parser.peek_token_ref().token,
+                Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word));
+            if found {
+                parser.advance_token();
+            }
+            found
+        };
+        if word(parser, "RETURNING") {
+            let start = parser.peek_token_ref().span.start;
+            let mut end = start;
+            let mut depth = 0_usize;
+            loop {
+                let TokenWithSpan { token, span } = parser.peek_token_ref();
+                match token {
+                    Token::LParen | Token::Lt => depth += 1,
+                    Token::RParen if depth == 0 => break,
+                    Token::RParen | Token::Gt => depth = depth.saturating_sub(1),
+                    Token::Word(_) if depth > 0 || end == start => {}
+                    _ if depth == 0 => break,
+                    _ => {}
+                }
+                if *token == Token::EOF {
+                    break;
+                }
+                end = span.end;
+                parser.advance_token();
+            }
+            let place = Ident::with_span(Span::new(start, end), "type");
+            return Ok((Ident::with_span(first.span, "RETURNING"), Expr::Identifier(place)));
+        }
+        let mut value = None;
+        let mut words = Vec::new();
+        if word(parser, "DEFAULT") {
+            words.push("DEFAULT".to_owned());
+            value = Some(parser.parse_expr()?);
+        }
+        while let Token::Word(next) = &parser.peek_token_ref().token {
+            let next = next.value.to_ascii_uppercase();
+            if next == "ON" {
+                break;
+            }
+            parser.advance_token();
+            if next == "WRAPPER" {
+                let words = Ident::with_span(first.span, words.join(" "));
+                return Ok((Ident::with_span(first.span, "WRAPPER"), Expr::Identifier(words)));
+            }
+            words.push(next);
+        }
+        if word(parser, "ON") {
+            for event in ["EMPTY", "ERROR"] {
+                if word(parser, event) {
+                    let words = Expr::Identifier(Ident::with_span(first.span, words.join(" ")));
+                    return Ok((Ident::with_span(first.span, event), value.unwrap_or(words)));
+                }
+            }
+        }
+        let help = "the clauses are RETURNING type, NULL | ERROR | DEFAULT x ON EMPTY | ERROR, WITH [CONDITIONAL] ARRAY WRAPPER";
+        self.refuse(first.span, "this clause of a JSON function is not known", help)
     }
 
     fn unit(&self, parser: &mut Parser<'_>) -> Result<DateTimeField, ParserError> {
@@ -302,6 +395,7 @@ impl Dialect for FlinkDialect {
             "EXTRACT" if call => Some(self.extract(parser)),
             "FLOOR" if call => Some(self.floor(parser, true)),
             "CEIL" | "CEILING" if call => Some(self.floor(parser, false)),
+            "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" if call => Some(self.json(parser)),
             "INTERVAL" => Some(self.interval(parser)),
             "DATE" | "TIME" | "TIMESTAMP" if string => Some(self.prefixed(parser)),
             "TABLE" if !call => Some(self.prefixed(parser)),

@@ -1,5 +1,7 @@
 //! Plans as text: the tree that `explain` prints, and the fingerprints by which a changed query is noticed.
 
+mod operators;
+
 use std::fmt::{self, Write as _};
 
 use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
@@ -25,8 +27,11 @@ impl Plan {
             | Node::Window { input, .. }
             | Node::Unnest { input, .. }
             | Node::Expand { input, .. }
-            | Node::WindowAggregate { input, .. } => vec![input],
+            | Node::WindowAggregate { input, .. }
+            | Node::Over { input, .. }
+            | Node::Rank { input, .. } => vec![input],
             Node::UnionAll { inputs } => inputs.iter().collect(),
+            Node::Join { left, right, .. } => vec![left, right],
         }
     }
 
@@ -52,6 +57,9 @@ impl Plan {
                     calls.join(", ")
                 ))
             }
+            Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
+            Node::Join { left, right, join } => Some(operators::join_fingerprint(join, left, right)),
+            Node::Rank { input, rank } => Some(operators::rank_fingerprint(rank, &input.schema)),
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
@@ -84,6 +92,9 @@ impl Plan {
                      passed"
                 )
             }
+            Node::Over { over, .. } => operators::over_bound(over),
+            Node::Rank { rank, .. } => operators::rank_bound(rank),
+            Node::Join { join, .. } => operators::join_bound(join),
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
@@ -100,6 +111,11 @@ impl Plan {
         if let Node::WindowAggregate { input, keys, properties, aggregates, .. } = &self.node {
             for (field, call) in fields.iter_mut().skip(keys.len() + properties.len()).zip(aggregates) {
                 field.name = Call(call, &input.schema).to_string();
+            }
+        }
+        if let Node::Over { input, over } = &self.node {
+            for (field, call) in fields.iter_mut().skip(input.schema.fields.len()).zip(&over.calls) {
+                field.name = operators::OverText(call, &input.schema).to_string();
             }
         }
         fields
@@ -169,7 +185,9 @@ impl Plan {
                     }
                 }
             }
+            Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } => {}
         }
+        operators::write(self, out, &pad)?;
         let time = self.schema.time.and_then(|time| self.schema.fields.get(time));
         writeln!(out, "{pad}    time attribute: {}", time.map_or_else(|| "none".to_owned(), column))?;
         writeln!(out, "{pad}    state: {}", self.state_bound())?;

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Join, ObjectName, ObjectNamePart, Query, Select,
-    SetExpr, TableFactor, TableWithJoins,
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, InTarget, Join, ObjectName,
+    ObjectNamePart, Query, Select, SetExpr, TableFactor, TableWithJoins,
 };
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -216,6 +216,17 @@ impl<'a> Walk<'a> {
             self.factor(relation);
             for Join { relation, .. } in joins {
                 self.factor(relation);
+            }
+        }
+        // Sub-queries of IN and EXISTS, as far as they are taken.
+        let mut rest: Vec<&Expr> = select.selection.iter().collect();
+        while let Some(expr) = rest.pop() {
+            match expr {
+                Expr::BinaryOp { left, op: BinaryOperator::And, right } => rest.extend([right.as_ref(), left.as_ref()]),
+                Expr::In { target: InTarget::Subquery(query), .. } | Expr::Exists { subquery: query, .. } => {
+                    self.query(query);
+                }
+                _ => {}
             }
         }
     }

@@ -3,6 +3,8 @@
 //! A plan is a tree whose leaves scan sources or other queries. Every node knows its output schema; expressions refer
 //! to the columns of the node's input by index. Nothing in a plan depends on text: what was not understood was refused.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::expr::{AggregateCall, DataType, Schema, build::Expr};
@@ -49,6 +51,137 @@ pub enum Node {
         properties: Vec<WindowProperty>,
         aggregates: Vec<AggregateCall>,
     },
+    /// OVER: the input's columns, then one column per call.
+    Over { input: Box<Plan>, over: OverSpec },
+    /// The first rows of each partition: the input's columns, then the row's number from 1.
+    Rank { input: Box<Plan>, rank: RankSpec },
+    /// The left columns, then (but for SEMI and ANTI) the right ones.
+    Join { left: Box<Plan>, right: Box<Plan>, join: JoinSpec },
+}
+
+/// How two relations are joined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JoinSpec {
+    pub method: JoinMethod,
+    pub kind: JoinKind,
+    /// What must be equal, over the left and over the right columns, of one type each.
+    pub keys: Vec<(Expr, Expr)>,
+    /// What else must be TRUE, over the left columns and then the right ones.
+    pub condition: Option<Expr>,
+}
+
+/// What bounds a join in time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JoinMethod {
+    /// The left time lies in [right time + lower, right time + upper].
+    Interval { left_time: usize, right_time: usize, lower_ms: i64, upper_ms: i64 },
+    /// The right row is the version of its key that is valid at the left time.
+    Temporal { left_time: usize, right_time: usize },
+    /// Both rows lie in the same window; the columns hold its end.
+    Window { window: WindowSpec, left_end: usize, right_end: usize },
+}
+
+/// The kinds of joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinKind {
+    Inner,
+    Left,
+    Right,
+    Full,
+    Semi,
+    Anti,
+}
+
+/// `ROW_NUMBER() OVER (PARTITION BY keys ORDER BY order) <= limit`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankSpec {
+    pub kind: RankKind,
+    /// Over the input's columns, the window's own among them.
+    pub keys: Vec<Expr>,
+    pub order: Vec<RankOrder>,
+    /// Set in every plan that is handed out.
+    pub limit: Option<usize>,
+    /// Where it stands in the text.
+    pub place: Range<usize>,
+}
+
+/// When the rows of a rank are final.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RankKind {
+    /// When the watermark passes the window's end.
+    Window {
+        window: WindowSpec,
+        /// The input's column with `window_end`.
+        end_column: usize,
+        /// The order is the time attribute, descending.
+        by_time_descending: bool,
+    },
+    /// When the watermark passes the row's time: the first row by the time attribute.
+    First,
+}
+
+/// One expression of ORDER BY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankOrder {
+    pub expr: Expr,
+    pub descending: bool,
+    pub nulls_first: bool,
+}
+
+/// What is computed over the rows of a key, in order of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverSpec {
+    /// Index of the time attribute in the input.
+    pub time_column: usize,
+    /// `PARTITION BY`, over the input's columns.
+    pub keys: Vec<Expr>,
+    pub frame: Frame,
+    pub calls: Vec<OverCall>,
+}
+
+/// From which row on a call sees the rows up to the current one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Rows of the same time are peers. `None`: UNBOUNDED.
+    Range { preceding_ms: Option<i64> },
+    /// `None`: UNBOUNDED.
+    Rows { preceding: Option<usize> },
+}
+
+impl Frame {
+    /// Whether the frame ends somewhere behind.
+    pub fn is_bounded(self) -> bool {
+        !matches!(self, Frame::Range { preceding_ms: None } | Frame::Rows { preceding: None })
+    }
+
+    /// Whether a key without new rows is forgotten.
+    pub fn forgets(self) -> bool {
+        matches!(self, Frame::Range { preceding_ms: Some(_) })
+    }
+}
+
+/// A call of OVER.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OverCall {
+    pub function: OverFunction,
+    /// Over the input's columns.
+    pub args: Vec<Expr>,
+    pub data_type: DataType,
+}
+
+/// The functions of OVER.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OverFunction {
+    Aggregate(Box<AggregateCall>),
+    /// Arguments: value and default, of one type.
+    Lag {
+        offset: usize,
+    },
+    Changed,
+    Deadband,
+    Hysteresis,
+    Ewma,
+    Rate,
 }
 
 /// A window assignment over a time attribute.

@@ -59,6 +59,9 @@ fn pipeline(place: &Place, sql: &str) -> (Config, Vec<&'static str>) {
             "[source.{name}]\ntype = \"file\"\npath = \"unused\"\ncolumns = {{ {columns} }}\n\
              time = {{ column = \"ts\", max_out_of_orderness = \"{distance}\" }}\n"
         );
+        if *name == "calib" {
+            text += "key = [\"device\"]\n";
+        }
     }
     text += &format!("[query.q]\nsql = '''\n{sql}\n'''\n");
     text += &format!("[sink.rows]\ntype = \"file\"\nfrom = \"q\"\npath = \"{root}/rows.ndjson\"\n");
@@ -293,6 +296,25 @@ cases!(
     s11_unnest,
     s12_row_fields,
     s13_decimal,
+    s14_json_value,
+    o01_over_range,
+    o02_over_rows,
+    o03_over_unbounded,
+    o04_lag,
+    o06_over_rows_late,
+    j01_interval_inner,
+    j02_interval_left,
+    j03_interval_full,
+    j04_temporal,
+    j05_temporal_left,
+    j06_window_join,
+    j07_window_semi,
+    j08_interval_left_then_tumble,
+    t01_window_topn,
+    t02_window_dedup_last,
+    t03_dedup_first,
+    t04_topn_of_aggregate,
+    t05_dedup_first_late,
     w01_tumble_avg,
     w02_tumble_filter_having,
     w03_tumble_global,
@@ -430,4 +452,66 @@ fn unnest_keeps_rows_without_elements_only_with_left_join() {
     let (elements, empty) = (lengths.clone().sum::<u64>(), lengths.filter(|length| *length == 0).count() as u64);
     assert_eq!((cross + late, left + left_late), (elements, elements + empty));
     assert!(empty > 0 && xs <= cross && left_xs == xs);
+}
+
+/// Forebay's own OVER functions on a real stream, against a naive computation, at every batch size.
+#[test]
+fn edge_functions_follow_each_key() {
+    let sql = "SELECT device, seq, CHANGED(ok) OVER w AS c, DEADBAND(temp, 5) OVER w AS d, \
+               HYSTERESIS(temp, 15, 30) OVER w AS h, EWMA(temp, INTERVAL '10' SECOND) OVER w AS e, RATE(temp) OVER w AS r \
+               FROM steady WINDOW w AS (PARTITION BY device ORDER BY ts)";
+    let mut given: BTreeMap<String, Value> = BTreeMap::new();
+    let mut bytes: Option<String> = None;
+    for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {
+        let rows = play(sql, Order::FirstFirst, *batch_rows, 40 + index as u64).rows;
+        assert!(bytes.as_ref().is_none_or(|known| *known == rows), "batches of {batch_rows} give other bytes");
+        for line in rows.lines() {
+            let row: Value = serde_json::from_str(line).expect("a row");
+            given.insert(format!("{} {}", row["device"], row["seq"]), row);
+        }
+        bytes = Some(rows);
+    }
+    #[derive(Default)]
+    struct Key {
+        ok: Option<Value>,
+        reported: Option<f64>,
+        on: bool,
+        average: Option<(f64, f64)>,
+        last: Option<(f64, f64)>,
+        before: Option<(f64, f64)>,
+    }
+    let mut keys: BTreeMap<String, Key> = BTreeMap::new();
+    let input = std::fs::read_to_string(home().join("input/steady.ndjson")).expect("an input");
+    let mut compared = 0;
+    for line in input.lines() {
+        let row: Value = serde_json::from_str(line).expect("a row");
+        let key = keys.entry(row["device"].to_string()).or_default();
+        let at =
+            row["ts"].as_str().expect("a time").parse::<jiff::Timestamp>().expect("a time").as_millisecond() as f64;
+        let changed = key.ok.as_ref() != Some(&row["ok"]);
+        key.ok = Some(row["ok"].clone());
+        let (mut reports, mut rate) = (false, None);
+        if let Some(x) = row["temp"].as_f64() {
+            reports = key.reported.is_none_or(|last| (x - last).abs() > 5.0);
+            key.reported = if reports { Some(x) } else { key.reported };
+            key.on = if x >= 30.0 { true } else { key.on && x > 15.0 };
+            let average = match key.average {
+                None => x,
+                Some((then, y)) => y + (1.0 - (-(at - then) / 10_000.0).exp()) * (x - y),
+            };
+            key.average = Some((at, average));
+            key.before = key.last.filter(|(then, _)| *then < at).or(key.before);
+            key.last = Some((at, x));
+            rate = key.before.map(|(then, earlier)| (x - earlier) / ((at - then) / 1000.0));
+        }
+        let found = &given[&format!("{} {}", row["device"], row["seq"])];
+        let name = format!("{} {}", row["device"], row["seq"]);
+        assert_eq!(found["c"], changed, "CHANGED {name}");
+        assert_eq!(found["d"], reports, "DEADBAND {name}");
+        assert_eq!(found["h"], key.on, "HYSTERESIS {name}");
+        assert!(same(&found["e"], &serde_json::json!(key.average.map(|(_, y)| y))), "EWMA {name}");
+        assert!(same(&found["r"], &serde_json::json!(rate)), "RATE {name}");
+        compared += 1;
+    }
+    assert_eq!((compared, given.len()), (2633, 2633));
 }

@@ -20,14 +20,15 @@ use super::vector::{Operand, Scope};
 use crate::settings::nearest;
 
 pub(super) mod conditional;
+pub mod json;
 pub(super) mod math;
 pub(super) mod pattern;
 pub(super) mod string;
 pub(super) mod time;
 
 /// All families, in the order in which [`list`] names them.
-const FAMILIES: [&[Function]; 5] =
-    [math::FUNCTIONS, string::FUNCTIONS, pattern::FUNCTIONS, time::FUNCTIONS, conditional::FUNCTIONS];
+const FAMILIES: [&[Function]; 6] =
+    [math::FUNCTIONS, string::FUNCTIONS, pattern::FUNCTIONS, time::FUNCTIONS, conditional::FUNCTIONS, json::FUNCTIONS];
 
 /// What a call computes for a batch: an array with one value per row of the scope.
 pub type Kernel = Arc<dyn Fn(&[Operand], &mut Scope<'_>) -> ArrayRef + Send + Sync>;
@@ -228,9 +229,6 @@ const NOT_YET: &[&str] = &[
     "URL_ENCODE",
     "URL_DECODE",
     "STR_TO_MAP",
-    "JSON_VALUE",
-    "JSON_QUERY",
-    "JSON_EXISTS",
     "JSON_OBJECT",
     "JSON_ARRAY",
     "JSON_STRING",
@@ -239,10 +237,7 @@ const NOT_YET: &[&str] = &[
     "JSON_LENGTH",
     "PARSE_JSON",
     "TRY_PARSE_JSON",
-    "REGEXP_COUNT",
     "REGEXP_EXTRACT_ALL",
-    "REGEXP_INSTR",
-    "REGEXP_SUBSTR",
     "TRANSLATE",
     "ELT",
     "PRINTF",

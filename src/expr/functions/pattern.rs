@@ -13,11 +13,22 @@ use regex::{Regex, RegexBuilder};
 use super::{Function, Refusal, Resolved, call, exactly, fallible_call, int, literal_text, string, with_form};
 use crate::expr::build::{self, Expr, TypeError, Value};
 use crate::expr::types::DataType;
-use crate::expr::vector::{Operand, make_booleans, make_strings};
+use crate::expr::vector::{Operand, make_booleans, make_numbers, make_strings};
 
 pub const FUNCTIONS: &[Function] = &[
     Function { name: "REGEXP", parameters: "STRING, STRING", resolve: regexp },
     Function { name: "REGEXP_EXTRACT", parameters: "STRING, STRING [, INT]", resolve: regexp_extract },
+    Function {
+        name: "REGEXP_COUNT",
+        parameters: "STRING, STRING",
+        resolve: |args| number("REGEXP_COUNT", args, count),
+    },
+    Function {
+        name: "REGEXP_INSTR",
+        parameters: "STRING, STRING",
+        resolve: |args| number("REGEXP_INSTR", args, place),
+    },
+    Function { name: "REGEXP_SUBSTR", parameters: "STRING, STRING", resolve: regexp_substr },
     Function { name: "REGEXP_REPLACE", parameters: "STRING, STRING, STRING", resolve: regexp_replace },
 ];
 
@@ -121,6 +132,50 @@ fn regexp_extract(args: Vec<Expr>) -> Resolved {
             };
             let found =
                 if group == 0 { regex.find(s) } else { regex.captures(s).and_then(|captures| captures.get(group)) };
+            out.push_str(found.map_or("", |found| found.as_str()));
+            Ok(found.is_some())
+        })
+    }))
+}
+
+/// A number that a pattern gives; NULL where it is no pattern.
+fn number(name: &'static str, args: Vec<Expr>, f: fn(&Regex, &str) -> usize) -> Resolved {
+    let [s, regex] = exactly(args)?;
+    let regex = string(regex)?;
+    let pattern = Pattern::of(&regex)?;
+    Ok(call(name, vec![string(s)?, regex], DataType::Int, move |args, scope| {
+        let [s, regex] = args else { return new_null_array(&DataType::Int.arrow(), scope.rows) };
+        let (s, texts) = (s.strings(), regex.strings());
+        let mut last = None;
+        make_numbers::<Int32Type>(scope, &DataType::Int.arrow(), |row| {
+            let (Some(s), Some(text)) = (s.get(row), texts.get(row)) else { return Ok(None) };
+            Ok(pattern.get(text, &mut last).and_then(|regex| i32::try_from(f(regex, s)).ok()))
+        })
+    }))
+}
+
+fn count(regex: &Regex, s: &str) -> usize {
+    regex.find_iter(s).count()
+}
+
+/// Position of the first match, from 1, in characters of a Java string; 0 without one.
+fn place(regex: &Regex, s: &str) -> usize {
+    let before = regex.find(s).and_then(|found| s.get(..found.start()));
+    before.map_or(0, |before| before.encode_utf16().count() + 1)
+}
+
+/// The first match; NULL without one.
+fn regexp_substr(args: Vec<Expr>) -> Resolved {
+    let [s, regex] = exactly(args)?;
+    let regex = string(regex)?;
+    let pattern = Pattern::of(&regex)?;
+    Ok(call("REGEXP_SUBSTR", vec![string(s)?, regex], DataType::String, move |args, scope| {
+        let [s, regex] = args else { return new_null_array(&DataType::String.arrow(), scope.rows) };
+        let (s, texts) = (s.strings(), regex.strings());
+        let mut last = None;
+        make_strings(scope, |row, out| {
+            let (Some(s), Some(text)) = (s.get(row), texts.get(row)) else { return Ok(false) };
+            let found = pattern.get(text, &mut last).and_then(|regex| regex.find(s));
             out.push_str(found.map_or("", |found| found.as_str()));
             Ok(found.is_some())
         })

@@ -5,14 +5,16 @@ use std::ops::Range;
 use sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType as AstType, DateTimeField,
     DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    Ident, InTarget, Interval, Spanned, Subscript, TrimWhereField, UnaryOperator, Value as AstValue, ValueWithSpan,
+    Ident, InTarget, Interval, JsonPredicateType, Spanned, Subscript, TrimWhereField, UnaryOperator, Value as AstValue,
+    ValueWithSpan,
 };
 
+use super::join::JOINED;
+use super::over::{Overs, edge_form};
 use super::select::{Grouping, column_help};
-use super::unnest::JOINED;
 use super::{Planner, Result};
 use crate::expr::aggregate::{self, AggregateCall, AggregateKind};
-use crate::expr::build::{self, BinaryOp, Expr, Test, TimeUnit, TrimSide, TypeError, Value};
+use crate::expr::build::{self, BinaryOp, Expr, JsonShape, Test, TimeUnit, TrimSide, TypeError, Value};
 use crate::expr::{DataType, Schema};
 use crate::sql::SqlError;
 use crate::sql::parse::single;
@@ -47,11 +49,13 @@ pub(super) struct Scope<'s> {
     pub place: &'static str,
     /// The aggregation above which the expression stands.
     pub grouping: Option<&'s mut Grouping>,
+    /// The calls with OVER of the SELECT list, where they can stand.
+    pub overs: Option<&'s mut Overs>,
 }
 
 impl<'s> Scope<'s> {
     pub fn new(schema: &'s Schema, alias: Option<&'s str>, place: &'static str) -> Scope<'s> {
-        Scope { schema, alias, place, grouping: None }
+        Scope { schema, alias, place, grouping: None, overs: None }
     }
 }
 
@@ -278,6 +282,16 @@ impl Planner<'_> {
                 let items = self.exprs(items, scope)?;
                 self.built(expr, build::row(items))
             }
+            Ast::IsJson { expr: inner, kind, unique_keys: None, negated } => {
+                let shape = match kind {
+                    None | Some(JsonPredicateType::Value) => JsonShape::Value,
+                    Some(JsonPredicateType::Scalar) => JsonShape::Scalar,
+                    Some(JsonPredicateType::Array) => JsonShape::Array,
+                    Some(JsonPredicateType::Object) => JsonShape::Object,
+                };
+                let inner = self.expr(inner, scope)?;
+                self.built(expr, build::is_json(inner, shape, *negated))
+            }
             Ast::Array(Array { elem, named: true }) => {
                 let items = self.exprs(elem, scope)?;
                 self.built(expr, build::array(items))
@@ -301,9 +315,7 @@ impl Planner<'_> {
             Ast::SimilarTo { .. } | Ast::RLike { .. } => {
                 ("SIMILAR TO and RLIKE are not supported yet", "write REGEXP(x, 'pattern')")
             }
-            Ast::IsJson { .. } => {
-                ("IS JSON is not supported yet", "decode the message with a source of format \"json\"")
-            }
+            Ast::IsJson { .. } => ("UNIQUE KEYS is not supported", "write x IS JSON"),
             Ast::AtTimeZone { .. } => {
                 ("AT TIME ZONE is not supported yet", "set pipeline.time_zone, and cast: CAST(x AS TIMESTAMP(3))")
             }
@@ -692,8 +704,7 @@ impl Planner<'_> {
         };
         let upper = ident.value.to_ascii_uppercase();
         if over.is_some() {
-            let place = self.text.clause(self.place(expr).end, &["OVER"]);
-            return Err(SqlError::new(place, "OVER is not supported yet").help("aggregate in a window: TUMBLE"));
+            return self.over_call(expr, function, &upper, scope);
         }
         if *uses_odbc_syntax || *parameters != FunctionArguments::None || null_treatment.is_some() {
             return self.refuse(expr, &format!("a clause of {upper} that is not supported"), "write NAME(arguments)");
@@ -722,6 +733,10 @@ impl Planner<'_> {
             let help = format!("there are {}", names.join(", "));
             return self.refuse(expr, &format!("the aggregate {upper} is not supported yet"), &help);
         }
+        if let Some(form) = edge_form(&upper) {
+            let help = format!("write {form} OVER (PARTITION BY k ORDER BY ts)");
+            return self.refuse(expr, &format!("{upper} looks at the rows before: it needs OVER"), &help);
+        }
         if filter.is_some() || distinct.is_some() {
             return self.refuse(
                 expr,
@@ -738,6 +753,9 @@ impl Planner<'_> {
         }
         if matches!(upper.as_str(), "TIMESTAMPADD" | "TIMESTAMPDIFF") {
             return self.timestamp_function(expr, &upper, args, scope);
+        }
+        if let Some(planned) = self.json(expr, &upper, args, scope)? {
+            return Ok(planned);
         }
         let mut planned = Vec::new();
         for arg in args {

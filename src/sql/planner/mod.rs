@@ -7,6 +7,10 @@
 
 mod expression;
 mod grouping;
+mod join;
+mod json;
+mod over;
+mod rank;
 mod select;
 mod unnest;
 mod window;
@@ -33,7 +37,7 @@ type Result<T> = std::result::Result<T, SqlError>;
 /// Plans a parsed query.
 pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::result::Result<Plan, Vec<SqlError>> {
     let mut planner = Planner { text, catalog, ctes: Vec::new(), nodes: 0, depth: 0, errors: Vec::new() };
-    let result = planner.query(query);
+    let result = planner.query(query).and_then(|plan| rank::check(&plan).map(|()| plan));
     let mut errors = planner.errors;
     match result {
         Ok(plan) if errors.is_empty() && !has_bare_session(&plan) => return Ok(plan),
@@ -288,23 +292,17 @@ impl Planner<'_> {
         let TableWithJoins { relation, joins } = first;
         let mut left = self.factor(relation)?;
         for join in joins {
-            if !unnest::is_unnest(&join.relation) {
-                return Err(self.no_join(&join.relation));
-            }
-            left = self.unnest_join(left, join)?;
+            left =
+                if unnest::is_unnest(&join.relation) { self.unnest_join(left, join)? } else { self.join(left, join)? };
         }
         for TableWithJoins { relation, joins } in more {
             if !unnest::is_unnest(relation) || !joins.is_empty() {
-                return Err(self.no_join(relation));
+                let place = self.text.range(relation.span());
+                return Err(SqlError::new(place, "`,` in FROM joins every row with every row").help("write JOIN … ON"));
             }
             left = self.unnest(left, relation, false)?;
         }
         Ok(left)
-    }
-
-    fn no_join(&self, factor: &TableFactor) -> SqlError {
-        SqlError::new(self.text.range(factor.span()), "joins are not supported yet")
-            .help("read one relation; UNION ALL brings several streams together")
     }
 
     fn factor(&mut self, factor: &TableFactor) -> Result<Relation> {
@@ -329,8 +327,9 @@ impl Planner<'_> {
                 if version.is_some() {
                     return Err(SqlError::new(
                         self.text.clause(place.start, &["FOR"]),
-                        "FOR SYSTEM_TIME AS OF (temporal joins) is not supported yet",
-                    ));
+                        "FOR SYSTEM_TIME AS OF can stand behind JOIN only",
+                    )
+                    .help("write FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k"));
                 }
                 if !with_hints.is_empty()
                     || *with_ordinality
@@ -483,8 +482,8 @@ impl Planner<'_> {
             }
             fields.push(crate::expr::Field::new(name, expr.data_type.clone()));
         }
-        let time =
-            input.schema.time.and_then(|time| exprs.iter().position(|expr| expr.kind == build::ExprKind::Column(time)));
+        let position = |time: usize| exprs.iter().position(|expr| expr.kind == build::ExprKind::Column(time));
+        let time = join::time_columns(&input).into_iter().find_map(position);
         let schema = Schema { fields, time };
         if schema == input.schema
             && exprs.iter().enumerate().all(|(index, expr)| expr.kind == build::ExprKind::Column(index))
@@ -563,7 +562,10 @@ fn count(plan: &Plan) -> usize {
         | Node::Window { input, .. }
         | Node::Unnest { input, .. }
         | Node::Expand { input, .. }
-        | Node::WindowAggregate { input, .. } => count(input),
+        | Node::WindowAggregate { input, .. }
+        | Node::Over { input, .. }
+        | Node::Rank { input, .. } => count(input),
         Node::UnionAll { inputs } => inputs.iter().map(count).sum(),
+        Node::Join { left, right, .. } => count(left) + count(right),
     }
 }

@@ -8,7 +8,8 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
-use super::unnest::{JOINED, unqualified};
+use super::join::{JOINED, split_subqueries, unqualified};
+use super::over::Overs;
 use super::window::{Origin, Unwindowed, property_field};
 use super::{Planner, Relation, Result};
 use crate::expr::aggregate::{self, AggregateCall};
@@ -185,9 +186,6 @@ impl Planner<'_> {
         if !sort_by.is_empty() {
             return foreign(&["SORT", "BY"], "leave the clause out");
         }
-        if !named_window.is_empty() {
-            return Err(SqlError::new(place(&["WINDOW"]), "WINDOW (for OVER) is not supported yet"));
-        }
         if qualify.is_some() {
             return Err(SqlError::new(place(&["QUALIFY"]), "QUALIFY is not supported")
                 .help("filter in an outer query: SELECT … FROM (SELECT …) WHERE …"));
@@ -210,6 +208,10 @@ impl Planner<'_> {
             return Err(SqlError::new(place(&["GROUP", "BY"]), "a word behind GROUP BY that is not part of Flink SQL")
                 .help("write GROUP BY window_start, window_end, ROLLUP (a, b)"));
         }
+        if let Some(window) = named_window.first().filter(|_| !keys.is_empty()) {
+            return Err(SqlError::new(self.text.range(window.0.span), "WINDOW beside GROUP BY is not supported")
+                .help("put the GROUP BY into a sub-query"));
+        }
         if !keys.is_empty() {
             return self.grouped(relation, keys, having.as_ref(), projection, place(&["GROUP", "BY"]));
         }
@@ -224,17 +226,29 @@ impl Planner<'_> {
             return Err(SqlError::new(self.place(call), message).help(windowed(&relation.plan)));
         }
         let schema = relation.plan.schema.clone();
+        let mut overs = Overs::new(&schema, named_window);
         let mut scope = Scope::new(&schema, relation.alias.as_deref(), "SELECT");
+        scope.overs = Some(&mut overs);
         let (exprs, names) = self.list(projection, &mut scope)?;
-        self.project(relation.plan, exprs, names)
+        let (plan, exprs) = self.over(relation.plan, overs, exprs)?;
+        self.project(plan, exprs, names)
     }
 
     fn filter(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
-        let Relation { plan, alias } = relation;
+        let (subqueries, others) = split_subqueries(predicate);
+        if !subqueries.is_empty() {
+            let mut relation = relation;
+            for other in others {
+                relation = self.filter(relation, other)?;
+            }
+            return subqueries.into_iter().try_fold(relation, |relation, subquery| self.semi_join(relation, subquery));
+        }
+        let Relation { mut plan, alias } = relation;
         let predicate = {
             let mut scope = Scope::new(&plan.schema, alias.as_deref(), "WHERE");
             self.condition(predicate, &mut scope)?
         };
+        super::rank::set_limits(&mut plan, &predicate);
         let schema = plan.schema.clone();
         let plan = self.node(Node::Filter { input: Box::new(plan), predicate }, schema)?;
         Ok(Relation { plan, alias })
@@ -595,8 +609,10 @@ fn windowed(plan: &Plan) -> String {
             | Node::Window { input, .. }
             | Node::Unnest { input, .. }
             | Node::Expand { input, .. }
-            | Node::WindowAggregate { input, .. } => leaf = input,
-            Node::UnionAll { .. } => break "(SELECT …)".to_owned(),
+            | Node::WindowAggregate { input, .. }
+            | Node::Over { input, .. }
+            | Node::Rank { input, .. } => leaf = input,
+            Node::UnionAll { .. } | Node::Join { .. } => break "(SELECT …)".to_owned(),
         }
     };
     let time = plan.schema.time.and_then(|time| plan.schema.fields.get(time)).map_or("ts", |field| &field.name);
@@ -610,9 +626,13 @@ fn windowed(plan: &Plan) -> String {
 fn is_aggregated(plan: &Plan) -> bool {
     match &plan.node {
         Node::WindowAggregate { .. } => true,
-        Node::Project { input, .. } | Node::Filter { input, .. } => is_aggregated(input),
+        Node::Project { input, .. }
+        | Node::Filter { input, .. }
+        | Node::Over { input, .. }
+        | Node::Rank { input, .. } => is_aggregated(input),
         Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
         Node::Unnest { input, .. } => is_aggregated(input),
+        Node::Join { left, right, .. } => is_aggregated(left) || is_aggregated(right),
         Node::Scan { .. } | Node::Window { .. } | Node::Expand { .. } => false,
     }
 }

@@ -3,22 +3,18 @@
 //! The columns of a joined relation are named `table.column`, and its alias is [`JOINED`]; names are looked up
 //! accordingly.
 
-use std::ops::Range;
-
 use sqlparser::ast::{
     Expr as Ast, FunctionArg, FunctionArgExpr, Join, JoinConstraint, JoinOperator, Spanned, TableAlias,
     TableAliasColumnDef, TableFactor, TableFunctionArgs, Value as AstValue, ValueWithSpan,
 };
 
 use super::expression::Scope;
+use super::join::JOINED;
 use super::{Planner, Relation, Result};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::SqlError;
 use crate::sql::parse::single;
 use crate::sql::plan::Node;
-
-/// The alias of a joined relation: no name that can be written.
-pub(super) const JOINED: &str = "";
 
 const FORM: &str =
     "write FROM t CROSS JOIN UNNEST(t.samples) AS s (x), or LEFT JOIN UNNEST(t.samples) AS s (x) ON TRUE";
@@ -126,30 +122,4 @@ impl Planner<'_> {
         let plan = self.node(Node::Unnest { input: Box::new(input), array: planned, outer }, schema)?;
         Ok(Relation { plan, alias: Some(JOINED.to_owned()) })
     }
-
-    /// The column of a joined relation that a path begins with, and how many of its parts name it.
-    pub(super) fn joined_column(
-        &self,
-        names: &[String],
-        schema: &Schema,
-        place: Range<usize>,
-    ) -> Result<Option<(usize, usize)>> {
-        let [first, ..] = names else { return Ok(None) };
-        if let Some(index) = names.get(1).and_then(|second| schema.index_of(&format!("{first}.{second}"))) {
-            return Ok(Some((index, 2)));
-        }
-        let found: Vec<(usize, &Field)> =
-            schema.fields.iter().enumerate().filter(|(_, field)| unqualified(&field.name) == first).collect();
-        match found.as_slice() {
-            [] => Ok(None),
-            [(index, _)] => Ok(Some((*index, 1))),
-            [(_, field), ..] => Err(SqlError::new(place, format!("`{first}` is ambiguous: several tables have it"))
-                .help(format!("write for example {}", field.name))),
-        }
-    }
-}
-
-/// A column's name without its table.
-pub(super) fn unqualified(name: &str) -> &str {
-    name.split_once('.').map_or(name, |(_, name)| name)
 }

@@ -462,7 +462,10 @@ impl Planner<'_> {
             | Node::UnionAll { .. }
             | Node::Unnest { .. }
             | Node::Expand { .. }
-            | Node::WindowAggregate { .. } => Ok(None),
+            | Node::WindowAggregate { .. }
+            | Node::Over { .. }
+            | Node::Join { .. }
+            | Node::Rank { .. } => Ok(None),
         }
     }
 }
@@ -529,7 +532,7 @@ pub(super) fn window_column(plan: &Plan, column: usize, catalog: &Catalog) -> Op
             }
         }
         Node::Scan { relation } => catalog.window_column(relation, column),
-        Node::UnionAll { .. } => None,
+        Node::UnionAll { .. } | Node::Over { .. } | Node::Join { .. } | Node::Rank { .. } => None,
     }
 }
 

@@ -1,0 +1,471 @@
+//! JOIN: interval, temporal and window joins; IN and EXISTS with a sub-query over windows as semi and anti joins.
+//!
+//! The columns of a joined relation are named `table.column`, and its alias is [`JOINED`]; names are looked up
+//! accordingly.
+
+use std::ops::Range;
+
+use sqlparser::ast::{
+    Expr as Ast, Ident, InTarget, Join, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr, Spanned,
+    TableFactor, TableVersion, WildcardAdditionalOptions,
+};
+
+use super::expression::Scope;
+use super::rank::window_property;
+use super::{Planner, Relation, Result};
+use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Value};
+use crate::expr::{DataType, Field, Schema};
+use crate::sql::SqlError;
+use crate::sql::plan::{JoinKind, JoinMethod, JoinSpec, Node, Plan, WindowProperty};
+
+/// The alias of a joined relation: no name that can be written.
+pub(super) const JOINED: &str = "";
+
+const BOUND: &str = "bound it in time: AND b.ts BETWEEN a.ts - INTERVAL '10' SECOND AND a.ts, or join inside windows";
+
+impl Planner<'_> {
+    pub(super) fn join(&mut self, left: Relation, join: &Join) -> Result<Relation> {
+        let Join { relation, global, join_operator } = join;
+        let place = self.text.range(relation.span());
+        let refuse = |message: &str, help: &str| Err(SqlError::new(place.clone(), message).help(help.to_owned()));
+        if *global {
+            return refuse("GLOBAL is not part of Flink SQL", "leave it out");
+        }
+        let (kind, constraint) = match join_operator {
+            JoinOperator::Join(on) | JoinOperator::Inner(on) => (JoinKind::Inner, on),
+            JoinOperator::Left(on) | JoinOperator::LeftOuter(on) => (JoinKind::Left, on),
+            JoinOperator::Right(on) | JoinOperator::RightOuter(on) => (JoinKind::Right, on),
+            JoinOperator::FullOuter(on) => (JoinKind::Full, on),
+            JoinOperator::CrossJoin(_) => return refuse("CROSS JOIN keeps every row for ever", BOUND),
+            _ => return refuse("this kind of JOIN is not part of Flink SQL", "write JOIN or LEFT JOIN … ON"),
+        };
+        let JoinConstraint::On(on) = constraint else {
+            return refuse("a JOIN needs ON", "write ON a.k = b.k AND …");
+        };
+        let (right, version) = match relation {
+            TableFactor::Table { name, version: Some(TableVersion::ForSystemTimeAsOf(at)), .. } => {
+                let mut table = relation.clone();
+                if let TableFactor::Table { version, .. } = &mut table {
+                    *version = None;
+                }
+                (self.factor(&table)?, Some((at, name.0.last().and_then(|part| part.as_ident()))))
+            }
+            _ => (self.factor(relation)?, None),
+        };
+        let (left, right) = (self.visible(left)?, self.visible(right)?);
+        let combined = combined(&left, &right);
+        let mut conjuncts = Vec::new();
+        let on_place = self.place(on);
+        let planned = self.condition(on, &mut Scope::new(&combined, Some(JOINED), "ON"))?;
+        split(planned, &mut conjuncts);
+        let mut join = self.analysed(&left.plan, &right.plan, kind, conjuncts, &on_place, version.is_some())?;
+        if let Some((at, table)) = version {
+            self.version(&left, &right.plan, at, table, &mut join)?;
+        }
+        let width = left.plan.schema.fields.len();
+        let time = match (&join.method, kind) {
+            (_, JoinKind::Full) => None,
+            (JoinMethod::Interval { right_time, .. }, JoinKind::Right) => Some(width + right_time),
+            (JoinMethod::Interval { left_time, .. } | JoinMethod::Temporal { left_time, .. }, _) => Some(*left_time),
+            (JoinMethod::Window { .. }, JoinKind::Right) => right.plan.schema.time.map(|time| width + time),
+            (JoinMethod::Window { .. }, _) => left.plan.schema.time,
+        };
+        let schema = Schema { time, ..combined };
+        let plan = self.node(Node::Join { left: Box::new(left.plan), right: Box::new(right.plan), join }, schema)?;
+        Ok(Relation { plan, alias: Some(JOINED.to_owned()) })
+    }
+
+    /// A relation without the system columns that the query does not name: a join would keep them.
+    fn visible(&mut self, relation: Relation) -> Result<Relation> {
+        let Relation { plan, alias } = relation;
+        let named = |field: &Field| !field.hidden || self.text.text.contains(&field.name);
+        let columns: Vec<usize> = plan
+            .schema
+            .fields
+            .iter()
+            .enumerate()
+            .filter(|(index, field)| named(field) || plan.schema.time == Some(*index))
+            .map(|(index, _)| index)
+            .collect();
+        Ok(Relation { plan: self.narrowed(plan, &columns)?, alias })
+    }
+
+    /// The method of a join, its keys, and what remains as a condition.
+    fn analysed(
+        &self,
+        left: &Plan,
+        right: &Plan,
+        kind: JoinKind,
+        conjuncts: Vec<Expr>,
+        place: &Range<usize>,
+        is_temporal: bool,
+    ) -> Result<JoinSpec> {
+        let refuse = |message: &str, help: &str| Err(SqlError::new(place.clone(), message).help(help.to_owned()));
+        let width = left.schema.fields.len();
+        let (left_times, right_times) = (time_columns(left), time_columns(right));
+        let mut keys = Vec::new();
+        let mut windows = (None, None);
+        let mut bounds: Option<Bounds> = None;
+        let mut rest = Vec::new();
+        for conjunct in conjuncts {
+            if let Some(found) = bound(&conjunct, width, &left_times, &right_times).filter(|_| !is_temporal)
+                && bounds.as_ref().is_none_or(|known| known.columns == found.columns)
+            {
+                bounds = Some(match bounds {
+                    None => found,
+                    Some(known) => known.and(&found),
+                });
+                continue;
+            }
+            let Some((a, b)) = key(&conjunct, width) else {
+                rest.push(conjunct);
+                continue;
+            };
+            if let (ExprKind::Column(l), ExprKind::Column(r)) = (&a.kind, &b.kind)
+                && let (Some((p, window)), Some((q, other))) = (window_property(left, *l), window_property(right, *r))
+                && p == q
+                && window.kind == other.kind
+            {
+                match p {
+                    WindowProperty::Start => windows.0 = Some(()),
+                    WindowProperty::End => windows.1 = Some((window, *l, *r)),
+                    WindowProperty::Time => {}
+                }
+            }
+            keys.push((a, b));
+        }
+        let method = if is_temporal {
+            let (Some(left_time), Some(right_time)) = (left.schema.time, right.schema.time) else {
+                return refuse(
+                    "both sides of a temporal join need a time attribute",
+                    "pass the time column through unchanged",
+                );
+            };
+            JoinMethod::Temporal { left_time, right_time }
+        } else if let (Some(()), Some((window, left_end, right_end))) = windows {
+            if let Some(bounds) = bounds {
+                rest.extend(bounds.conjuncts);
+            }
+            JoinMethod::Window { window, left_end, right_end }
+        } else {
+            match bounds {
+                Some(Bounds {
+                    columns: (left_time, right_time),
+                    lower_ms: Some(lower_ms),
+                    upper_ms: Some(upper_ms),
+                    ..
+                }) => {
+                    if lower_ms > upper_ms {
+                        return refuse("the interval of this join is empty", BOUND);
+                    }
+                    JoinMethod::Interval { left_time, right_time, lower_ms, upper_ms }
+                }
+                Some(_) => {
+                    return refuse("the interval of this join is open at one end: rows would be kept for ever", BOUND);
+                }
+                None => return refuse("a join without a bound in time would keep every row for ever", BOUND),
+            }
+        };
+        if keys.is_empty() {
+            return refuse("a join needs at least one equality between the sides", "write ON a.k = b.k AND …");
+        }
+        if matches!(kind, JoinKind::Right | JoinKind::Full) && is_temporal {
+            return refuse("a temporal join is JOIN or LEFT JOIN", "write LEFT JOIN t FOR SYSTEM_TIME AS OF a.ts");
+        }
+        let condition = rest
+            .into_iter()
+            .map(Ok)
+            .reduce(|a, b| build::binary(BinaryOp::And, a?, b?))
+            .transpose()
+            .map_err(|error| SqlError::new(place.clone(), error.message).help_if(error.help))?;
+        Ok(JoinSpec { method, kind, keys, condition })
+    }
+
+    /// Checks `FOR SYSTEM_TIME AS OF`.
+    fn version(
+        &mut self,
+        left: &Relation,
+        right: &Plan,
+        at: &Ast,
+        table: Option<&Ident>,
+        join: &mut JoinSpec,
+    ) -> Result<()> {
+        let place = self.place(at);
+        let refuse = |message: String, help: String| Err(SqlError::new(place.clone(), message).help(help));
+        let schema = qualified(left);
+        let planned = self.expr(at, &mut Scope::new(&schema, Some(JOINED), "FOR SYSTEM_TIME AS OF"))?;
+        let times = time_columns(&left.plan);
+        let found = match planned.kind {
+            ExprKind::Column(column) if times.contains(&column) => column,
+            _ => {
+                return refuse(
+                    "FOR SYSTEM_TIME AS OF needs the time attribute of the left side".to_owned(),
+                    "write FOR SYSTEM_TIME AS OF a.ts".to_owned(),
+                );
+            }
+        };
+        if let JoinMethod::Temporal { left_time, .. } = &mut join.method {
+            *left_time = found;
+        }
+        let name = table.map(|ident| ident.value.as_str()).unwrap_or_default();
+        let is_source = !self.ctes.iter().any(|(cte, _)| cte == name);
+        let Some(key) = self.catalog.key(name).filter(|_| is_source) else {
+            return refuse(
+                format!("`{name}` is no versioned table: it has no key"),
+                format!("declare it in the configuration: [source.{name}] key = [\"column\"]"),
+            );
+        };
+        let missing = key.iter().find(|column| {
+            let index = right.schema.index_of(column);
+            !join.keys.iter().any(|(_, right)| matches!(right.kind, ExprKind::Column(c) if Some(c) == index))
+        });
+        match missing {
+            Some(column) => refuse(
+                format!("a temporal join must compare the whole key of `{name}`: `{column}` is missing"),
+                format!("write ON … AND a.{column} = b.{column}"),
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// `WHERE x IN (SELECT y FROM …)`, `WHERE [NOT] EXISTS (SELECT … FROM …)`: rows with, or without, a match.
+    pub(super) fn semi_join(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
+        let place = self.place(predicate);
+        let refuse = |message: &str, help: &str| Err(SqlError::new(place.clone(), message).help(help.to_owned()));
+        let (value, query, kind) = match predicate {
+            Ast::In { expr, target: InTarget::Subquery(query), negated: false, .. } => {
+                (Some(expr), query, JoinKind::Semi)
+            }
+            Ast::Exists { subquery, negated } => {
+                (None, subquery, if *negated { JoinKind::Anti } else { JoinKind::Semi })
+            }
+            _ => return refuse("NOT IN (SELECT …) is not supported", "write WHERE NOT EXISTS (SELECT … WHERE …)"),
+        };
+        let Query { with: None, body, order_by: None, limit_clause: None, fetch: None, .. } = query.as_ref() else {
+            return refuse("this form of sub-query is not supported here", "write SELECT … FROM … WHERE …");
+        };
+        let SetExpr::Select(select) = body.as_ref() else {
+            return refuse("this form of sub-query is not supported here", "write SELECT … FROM … WHERE …");
+        };
+        // All clauses but WHERE and the list are judged as those of any SELECT.
+        let mut plain: Select = select.as_ref().clone();
+        plain.selection = None;
+        plain.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+        self.select(&plain)?;
+        let right = self.from(&select.from, place.clone())?;
+        let right = self.visible(right)?;
+        let combined = combined(&relation, &right);
+        let width = relation.plan.schema.fields.len();
+        let mut conjuncts = Vec::new();
+        if let Some(condition) = &select.selection {
+            let planned = self.condition(condition, &mut Scope::new(&combined, Some(JOINED), "WHERE"))?;
+            split(planned, &mut conjuncts);
+        }
+        if let Some(value) = value {
+            let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, alias: _ }] =
+                select.projection.as_slice()
+            else {
+                return refuse("the sub-query of IN gives one column", "name it: IN (SELECT x FROM …)");
+            };
+            let schema = relation.plan.schema.clone();
+            let value = self.expr(value, &mut Scope::new(&schema, relation.alias.as_deref(), "IN"))?;
+            let schema = right.plan.schema.clone();
+            let item = self.expr(item, &mut Scope::new(&schema, right.alias.as_deref(), "SELECT"))?;
+            let item = item.map_columns(&|column| column + width);
+            conjuncts.push(self.built(predicate, build::binary(BinaryOp::Equal, value, item))?);
+        }
+        let join = self.analysed(&relation.plan, &right.plan, kind, conjuncts, &place, false)?;
+        if !matches!(join.method, JoinMethod::Window { .. }) {
+            return refuse(
+                "IN and EXISTS with a sub-query are supported inside windows only",
+                "compare the windows too: WHERE a.window_start = b.window_start AND a.window_end = b.window_end",
+            );
+        }
+        let schema = relation.plan.schema.clone();
+        let (left, right) = (Box::new(relation.plan), Box::new(right.plan));
+        let plan = self.node(Node::Join { left, right, join }, schema)?;
+        Ok(Relation { plan, alias: relation.alias })
+    }
+
+    /// A column of a joined relation: its index, and how many of the names it takes.
+    pub(super) fn joined_column(
+        &self,
+        names: &[String],
+        schema: &Schema,
+        place: Range<usize>,
+    ) -> Result<Option<(usize, usize)>> {
+        let [first, ..] = names else { return Ok(None) };
+        if let Some(index) = names.get(1).and_then(|second| schema.index_of(&format!("{first}.{second}"))) {
+            return Ok(Some((index, 2)));
+        }
+        let found: Vec<(usize, &Field)> =
+            schema.fields.iter().enumerate().filter(|(_, field)| unqualified(&field.name) == first).collect();
+        match found.as_slice() {
+            [] => Ok(None),
+            [(index, _)] => Ok(Some((*index, 1))),
+            [(_, field), ..] => Err(SqlError::new(place, format!("`{first}` is ambiguous: several tables have it"))
+                .help(format!("write for example {}", field.name))),
+        }
+    }
+}
+
+/// A column's name without its table.
+pub(super) fn unqualified(name: &str) -> &str {
+    name.split_once('.').map_or(name, |(_, name)| name)
+}
+
+/// The conditions of WHERE that are sub-queries of IN or EXISTS, and the others.
+pub(super) fn split_subqueries(predicate: &Ast) -> (Vec<&Ast>, Vec<&Ast>) {
+    let (mut subqueries, mut others) = (Vec::new(), Vec::new());
+    let mut rest = vec![predicate];
+    while let Some(expr) = rest.pop() {
+        match expr {
+            Ast::BinaryOp { left, op: sqlparser::ast::BinaryOperator::And, right } => {
+                rest.push(right);
+                rest.push(left);
+            }
+            Ast::In { target: InTarget::Subquery(_), .. } | Ast::Exists { .. } => subqueries.push(expr),
+            _ => others.push(expr),
+        }
+    }
+    (subqueries, others)
+}
+
+/// The columns that watermarks speak about: of an inner interval join the times of both sides.
+pub(super) fn time_columns(plan: &Plan) -> Vec<usize> {
+    match &plan.node {
+        Node::Filter { input, .. } => time_columns(input),
+        Node::Join {
+            left,
+            join: JoinSpec { method: JoinMethod::Interval { left_time, right_time, .. }, kind: JoinKind::Inner, .. },
+            ..
+        } => {
+            vec![*left_time, left.schema.fields.len() + right_time]
+        }
+        _ => plan.schema.time.into_iter().collect(),
+    }
+}
+
+/// A relation's columns named `table.column`.
+fn qualified(relation: &Relation) -> Schema {
+    let alias = relation.alias.as_deref().unwrap_or_default();
+    let mut schema = relation.plan.schema.clone();
+    if relation.alias.as_deref() != Some(JOINED) {
+        schema.fields.iter_mut().for_each(|field| field.name = format!("{alias}.{}", field.name));
+    }
+    schema
+}
+
+fn combined(left: &Relation, right: &Relation) -> Schema {
+    let mut fields = qualified(left).fields;
+    fields.extend(qualified(right).fields);
+    Schema::new(fields)
+}
+
+/// The operands of a chain of AND.
+fn split(expr: Expr, conjuncts: &mut Vec<Expr>) {
+    match expr.kind {
+        ExprKind::Binary { op: BinaryOp::And, left, right } => {
+            split(*left, conjuncts);
+            split(*right, conjuncts);
+        }
+        kind => conjuncts.push(Expr { kind, data_type: expr.data_type }),
+    }
+}
+
+/// An equality between the sides, over the columns of each.
+fn key(conjunct: &Expr, width: usize) -> Option<(Expr, Expr)> {
+    let ExprKind::Binary { op: BinaryOp::Equal, left, right } = &conjunct.kind else { return None };
+    let is_left = |expr: &Expr| !expr.columns().is_empty() && expr.columns().iter().all(|column| *column < width);
+    let is_right = |expr: &Expr| !expr.columns().is_empty() && expr.columns().iter().all(|column| *column >= width);
+    let (left, right) = match (left.as_ref(), right.as_ref()) {
+        (a, b) if is_left(a) && is_right(b) => (a, b),
+        (a, b) if is_right(a) && is_left(b) => (b, a),
+        _ => return None,
+    };
+    // Keys are compared by their bytes, which depend on the type.
+    let same = left.data_type == right.data_type && left.data_type != DataType::Null;
+    same.then(|| (left.clone(), right.clone().map_columns(&|column| column - width)))
+}
+
+/// Bounds of the left time against the right time.
+struct Bounds {
+    /// The time columns, each of its side.
+    columns: (usize, usize),
+    lower_ms: Option<i64>,
+    upper_ms: Option<i64>,
+    /// What they were read from.
+    conjuncts: Vec<Expr>,
+}
+
+impl Bounds {
+    fn and(self, other: &Bounds) -> Bounds {
+        let tighter = |a: Option<i64>, b: Option<i64>, pick: fn(i64, i64) -> i64| match (a, b) {
+            (Some(a), Some(b)) => Some(pick(a, b)),
+            (a, b) => a.or(b),
+        };
+        let mut conjuncts = self.conjuncts;
+        conjuncts.extend(other.conjuncts.iter().cloned());
+        Bounds {
+            columns: self.columns,
+            lower_ms: tighter(self.lower_ms, other.lower_ms, i64::max),
+            upper_ms: tighter(self.upper_ms, other.upper_ms, i64::min),
+            conjuncts,
+        }
+    }
+}
+
+/// The bound that a comparison of both times sets.
+fn bound(conjunct: &Expr, width: usize, left_times: &[usize], right_times: &[usize]) -> Option<Bounds> {
+    let ExprKind::Binary { op, left, right } = &conjunct.kind else { return None };
+    let (a, b) = (shifted(left)?, shifted(right)?);
+    let is_left = |column: usize| column < width && left_times.contains(&column);
+    let is_right = |column: usize| column.checked_sub(width).is_some_and(|column| right_times.contains(&column));
+    // left time `op` right time + ms
+    let (op, columns, ms) = match (a, b) {
+        ((l, x), (r, y)) if is_left(l) && is_right(r) => (*op, (l, r - width), y.checked_sub(x)?),
+        ((r, x), (l, y)) if is_right(r) && is_left(l) => {
+            let flipped = match op {
+                BinaryOp::Less => BinaryOp::Greater,
+                BinaryOp::LessOrEqual => BinaryOp::GreaterOrEqual,
+                BinaryOp::Greater => BinaryOp::Less,
+                BinaryOp::GreaterOrEqual => BinaryOp::LessOrEqual,
+                other => *other,
+            };
+            (flipped, (l, r - width), x.checked_sub(y)?)
+        }
+        _ => return None,
+    };
+    let (lower_ms, upper_ms) = match op {
+        BinaryOp::Equal => (Some(ms), Some(ms)),
+        BinaryOp::Less => (None, Some(ms.checked_sub(1)?)),
+        BinaryOp::LessOrEqual => (None, Some(ms)),
+        BinaryOp::Greater => (Some(ms.checked_add(1)?), None),
+        BinaryOp::GreaterOrEqual => (Some(ms), None),
+        _ => return None,
+    };
+    Some(Bounds { columns, lower_ms, upper_ms, conjuncts: vec![conjunct.clone()] })
+}
+
+/// A column and the milliseconds added to it.
+fn shifted(expr: &Expr) -> Option<(usize, i64)> {
+    let interval = |expr: &Expr| match (&expr.kind, &expr.data_type) {
+        (ExprKind::Literal(Value::Integer(ms)), DataType::IntervalDayTime) => Some(*ms),
+        _ => None,
+    };
+    match &expr.kind {
+        ExprKind::Column(column) if expr.data_type.is_timestamp() => Some((*column, 0)),
+        ExprKind::Binary { op: BinaryOp::Add, left, right } => match (shifted(left), interval(right)) {
+            (Some((column, ms)), Some(more)) => Some((column, ms.checked_add(more)?)),
+            _ => {
+                let (column, ms) = shifted(right)?;
+                Some((column, ms.checked_add(interval(left)?)?))
+            }
+        },
+        ExprKind::Binary { op: BinaryOp::Subtract, left, right } => {
+            let (column, ms) = shifted(left)?;
+            Some((column, ms.checked_sub(interval(right)?)?))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,162 @@
+//! `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS` with their clauses, which the dialect hands over as named arguments.
+
+use sqlparser::ast::{Expr as Ast, FunctionArg, FunctionArgExpr, Ident};
+
+use super::expression::Scope;
+use super::{Planner, Result};
+use crate::expr::DataType;
+use crate::expr::build::{self, ExistsOnError, Expr, Otherwise, QueryOtherwise, Wrapper};
+use crate::sql::SqlError;
+use crate::sql::types::parse_type;
+
+/// The clauses as written.
+#[derive(Default)]
+struct Clauses<'a> {
+    returning: Option<&'a Ident>,
+    wrapper: Option<&'a Ident>,
+    empty: Option<&'a Ast>,
+    error: Option<&'a Ast>,
+}
+
+impl Planner<'_> {
+    /// A call of a JSON function; `None`: `name` is none.
+    pub(super) fn json(
+        &mut self,
+        expr: &Ast,
+        name: &str,
+        args: &[FunctionArg],
+        scope: &mut Scope<'_>,
+    ) -> Result<Option<Expr>> {
+        if !matches!(name, "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS") {
+            return Ok(None);
+        }
+        let mut plain = Vec::new();
+        let mut clauses = Clauses::default();
+        for arg in args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => plain.push(self.expr(arg, scope)?),
+                FunctionArg::Named { name: clause, arg: FunctionArgExpr::Expr(arg), operator: _ } => {
+                    let words = if let Ast::Identifier(ident) = arg { Some(ident) } else { None };
+                    let twice = match clause.value.as_str() {
+                        "RETURNING" => std::mem::replace(&mut clauses.returning, words).is_some(),
+                        "WRAPPER" => std::mem::replace(&mut clauses.wrapper, words).is_some(),
+                        "EMPTY" => clauses.empty.replace(arg).is_some(),
+                        _ => clauses.error.replace(arg).is_some(),
+                    };
+                    if twice {
+                        let place = self.text.range(clause.span);
+                        return Err(SqlError::new(place, format!("{name} has this clause twice")));
+                    }
+                }
+                _ => return Err(SqlError::new(self.argument_place(arg), format!("{name} takes a text and a path"))),
+            }
+        }
+        let Ok([doc, path]) = <[Expr; 2]>::try_from(plain) else {
+            return Err(SqlError::new(self.place(expr), format!("{name} takes a text and a path"))
+                .help(format!("write {name}(doc, '$.a.b')")));
+        };
+        let allowed: &[&str] = match name {
+            "JSON_VALUE" => &["RETURNING", "EMPTY", "ERROR"],
+            "JSON_QUERY" => &["RETURNING", "WRAPPER", "EMPTY", "ERROR"],
+            _ => &["ERROR"],
+        };
+        for arg in args {
+            if let FunctionArg::Named { name: clause, .. } = arg
+                && !allowed.contains(&clause.value.as_str())
+            {
+                let place = self.text.range(clause.span);
+                return Err(SqlError::new(place, format!("{name} has no such clause")).help("leave it out"));
+            }
+        }
+        let returning = clauses.returning.map(|ident| self.returning(ident)).transpose()?.unwrap_or(DataType::String);
+        let built = match name {
+            "JSON_VALUE" => {
+                let on_empty = self.otherwise(clauses.empty, scope)?;
+                let on_error = self.otherwise(clauses.error, scope)?;
+                build::json_value(doc, path, &returning, on_empty, on_error)
+            }
+            "JSON_QUERY" => {
+                if returning != DataType::String {
+                    return Err(SqlError::new(
+                        self.place(expr),
+                        format!("JSON_QUERY returning {returning} is not supported yet"),
+                    )
+                    .help("leave RETURNING out: it returns STRING"));
+                }
+                let wrapper = self.wrapper(clauses.wrapper)?;
+                let on_empty = self.query_otherwise(clauses.empty)?;
+                let on_error = self.query_otherwise(clauses.error)?;
+                build::json_query(doc, path, wrapper, on_empty, on_error)
+            }
+            _ => build::json_exists(doc, path, self.exists_on_error(clauses.error)?),
+        };
+        self.built(expr, built).map(Some)
+    }
+
+    fn returning(&self, ident: &Ident) -> Result<DataType> {
+        let place = self.text.range(ident.span);
+        parse_type(self.text.slice(place.clone()))
+            .map_err(|error| SqlError { span: place.start + error.span.start..place.start + error.span.end, ..error })
+    }
+
+    /// `NULL | ERROR | DEFAULT x`.
+    fn otherwise(&mut self, clause: Option<&Ast>, scope: &mut Scope<'_>) -> Result<Otherwise> {
+        match clause {
+            None => Ok(Otherwise::Null),
+            Some(Ast::Identifier(ident)) => match ident.value.as_str() {
+                "NULL" => Ok(Otherwise::Null),
+                "ERROR" => Ok(Otherwise::Error),
+                _ => Ok(Otherwise::Default(self.expr(&Ast::Identifier(ident.clone()), scope)?)),
+            },
+            Some(default) => Ok(Otherwise::Default(self.expr(default, scope)?)),
+        }
+    }
+
+    fn query_otherwise(&self, clause: Option<&Ast>) -> Result<QueryOtherwise> {
+        let help = "write NULL, ERROR, EMPTY ARRAY or EMPTY OBJECT, then ON EMPTY or ON ERROR";
+        Ok(match self.words(clause, help)?.as_deref() {
+            None | Some("NULL") => QueryOtherwise::Null,
+            Some("ERROR") => QueryOtherwise::Error,
+            Some("EMPTY ARRAY") => QueryOtherwise::EmptyArray,
+            Some("EMPTY OBJECT") => QueryOtherwise::EmptyObject,
+            Some(_) => return self.unknown(clause, help),
+        })
+    }
+
+    fn exists_on_error(&self, clause: Option<&Ast>) -> Result<ExistsOnError> {
+        let help = "write TRUE, FALSE, UNKNOWN or ERROR, then ON ERROR";
+        Ok(match self.words(clause, help)?.as_deref() {
+            None | Some("FALSE") => ExistsOnError::False,
+            Some("TRUE") => ExistsOnError::True,
+            Some("UNKNOWN") => ExistsOnError::Unknown,
+            Some("ERROR") => ExistsOnError::Error,
+            Some(_) => return self.unknown(clause, help),
+        })
+    }
+
+    fn wrapper(&self, clause: Option<&Ident>) -> Result<Wrapper> {
+        Ok(match clause.map(|ident| ident.value.as_str()) {
+            None | Some("WITHOUT" | "WITHOUT ARRAY") => Wrapper::Without,
+            Some("WITH" | "WITH ARRAY" | "WITH UNCONDITIONAL" | "WITH UNCONDITIONAL ARRAY") => Wrapper::Unconditional,
+            Some("WITH CONDITIONAL" | "WITH CONDITIONAL ARRAY") => Wrapper::Conditional,
+            Some(_) => {
+                let place = clause.map_or_else(|| self.text.end(), |ident| self.text.range(ident.span));
+                return Err(SqlError::new(place, "this WRAPPER clause is not known")
+                    .help("write WITHOUT WRAPPER, WITH CONDITIONAL WRAPPER or WITH UNCONDITIONAL WRAPPER"));
+            }
+        })
+    }
+
+    fn words(&self, clause: Option<&Ast>, help: &str) -> Result<Option<String>> {
+        match clause {
+            None => Ok(None),
+            Some(Ast::Identifier(ident)) => Ok(Some(ident.value.clone())),
+            Some(_) => self.unknown(clause, help),
+        }
+    }
+
+    fn unknown<T>(&self, clause: Option<&Ast>, help: &str) -> Result<T> {
+        let place = clause.map_or_else(|| self.text.end(), |clause| self.place(clause));
+        Err(SqlError::new(place, "this clause is not known here").help(help.to_owned()))
+    }
+}
