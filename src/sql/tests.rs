@@ -10,7 +10,7 @@ use crate::expr::build::ExprKind;
 use crate::expr::{DataType, Field};
 use plan::{Node, WindowKind, WindowProperty};
 
-const CASES: [&str; 20] = [
+const CASES: [&str; 32] = [
     "s01_project",
     "s02_null_logic",
     "s03_strings",
@@ -21,16 +21,28 @@ const CASES: [&str; 20] = [
     "s08_case_in_like",
     "s09_union_all",
     "s10_cte_nested",
+    "s11_unnest",
+    "s12_row_fields",
+    "s13_decimal",
     "w01_tumble_avg",
     "w02_tumble_filter_having",
     "w03_tumble_global",
     "w04_tumble_offset",
+    "w05_hop",
+    "w06_cumulate",
+    "w07_session",
     "w08_filter_clause",
     "w09_null_groups",
+    "w10_spread",
+    "w11_first_last",
     "w12_cascade",
+    "w13_grouping_sets",
     "w14_expression_key",
     "w15_day_window",
     "w16_string_minmax",
+    "w17_listagg",
+    "w20_berlin_hop",
+    "w21_decimal_sums",
 ];
 
 fn conformance(file: &str) -> String {
