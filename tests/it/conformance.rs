@@ -301,6 +301,7 @@ cases!(
     o02_over_rows,
     o03_over_unbounded,
     o04_lag,
+    o05_hop_then_over,
     o06_over_rows_late,
     j01_interval_inner,
     j02_interval_left,
