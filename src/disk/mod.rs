@@ -11,9 +11,11 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 mod clock;
 mod real;
+pub mod sim;
 
 pub use clock::{Clock, LogClock, ManualClock, SystemClock};
 pub use real::RealDisk;
@@ -23,6 +25,8 @@ pub use real::RealDisk;
 pub enum Access {
     Read,
     ReadWrite,
+    /// For reading and writing; created where it is missing, left as it is where it is there.
+    Create,
 }
 
 /// Outcome of [`Disk::try_lock`].
@@ -41,10 +45,10 @@ pub trait Disk: Send + Sync {
     /// As `open(2)`.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Opens a file that is there.
+    /// Opens a regular file.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// As `open(2)`; or it is there, but not a regular file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
 
     /// Gives a file another name in place of what had it.
@@ -94,6 +98,11 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// As `open(2)`, `flock(2)` and `write(2)`, but for a lock that another holds.
     fn try_lock(&self, path: &Path, content: &[u8]) -> io::Result<Lock>;
+
+    /// Lets time pass in which space may become free.
+    fn wait_for_space(&self, pause: Duration) {
+        std::thread::sleep(pause);
+    }
 }
 
 /// An open file.
@@ -128,6 +137,12 @@ pub trait DiskFile: Send + Sync {
     /// # Errors
     /// As `fdatasync(2)`.
     fn sync(&self) -> io::Result<()>;
+
+    /// Takes an exclusive lock, held until this handle is dropped; false: another handle has it.
+    ///
+    /// # Errors
+    /// As `flock(2)`.
+    fn try_lock(&self) -> io::Result<bool>;
 
     /// Reads until the buffer is full or the file ends; returns the number of bytes read.
     ///

@@ -295,13 +295,14 @@ fn engine_at(
 }
 
 fn open_sinks(config: &Config, meta: &CheckpointMeta) -> Result<Vec<OpenSink>, EngineError> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     config
         .sinks
         .iter()
         .map(|sink| {
             let progress =
                 meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
-            let opened = sink.connector.open(&sink.fields, progress);
+            let opened = sink.connector.open(&disk, &sink.fields, progress);
             let sink_name = sink.name.clone();
             let sink = opened.map_err(|source| EngineError::Sink { sink: sink_name.clone(), source })?;
             Ok(OpenSink { name: sink_name, sink })
