@@ -24,14 +24,15 @@ use tracing::{info, warn};
 
 use super::EngineError;
 use super::commit::{LogThread, Shared};
-use super::drive::{Driver, Replayed};
+use super::drive::{Driver, Parts, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
 use super::step::{BATCH_ROWS, Counters};
+use crate::checkpoint::CheckpointThread;
 use crate::config::{Config, OnSourceError, Source};
 use crate::control::notify;
 use crate::disk::LogClock;
-use crate::event::{RecordKind, Run, SourceId};
+use crate::event::{Lsn, RecordKind, Run, SourceId};
 use crate::replay_log::LogStats;
 use crate::source::queue::Queue;
 use crate::source::{Arrival, ArrivalClock, Output, Resume, SourceError};
@@ -65,7 +66,7 @@ pub enum End {
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
 pub fn run(config: Config) -> Result<Summary, EngineError> {
-    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, lock } =
+    let Opened { engine, store, writer, clock, tail_end, torn: _, checkpoint, lock } =
         match open::open(&config, BATCH_ROWS)? {
             open::Start::Go(opened) => *opened,
             open::Start::Finished(counters) => {
@@ -89,23 +90,26 @@ pub fn run(config: Config) -> Result<Summary, EngineError> {
         durability: config.durability,
         // Sources that can wait as long as they like need not fill the disk when the engine is slower.
         follows_engine: config.sources.iter().all(|source| source.connector.is_bounded()),
+        trimmed: Lsn::ZERO,
     };
     let log = spawn("log", ended_out.clone(), move || log.run())?;
-    let driver = Driver::new(
-        Arc::clone(&config),
+    let wake = Arc::clone(&handover);
+    let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake());
+    let parts = worker.map(|worker| Parts {
+        config: Arc::clone(&config),
         engine,
         store,
-        Arc::clone(&handover),
-        Arc::clone(&shared),
-        Arc::clone(&queue),
-        epoch,
+        worker: Box::new(worker),
+        handover,
+        shared: Arc::clone(&shared),
+        queue: Arc::clone(&queue),
         checkpoint,
         tail_end,
-        replayed_out,
-    );
+        replayed: replayed_out,
+    });
     let abandoned = Arc::clone(&shared);
     let engine = spawn("engine", ended_out, move || {
-        let result = driver.and_then(Driver::run);
+        let result = parts.map_err(EngineError::from).and_then(|parts| Driver::new(parts).run());
         abandoned.abandon();
         result
     })?;
