@@ -174,7 +174,7 @@ impl DiskFile for BrokenFile {
     fn sync(&self) -> io::Result<()> {
         match self.broken {
             Broken::RetryAfterFailedSync => self.file.sync().or_else(|_| self.file.sync()),
-            Broken::ReplayBeforeTailSync if self.is_log && self.starting.load(Ordering::Relaxed) => Ok(()),
+            Broken::ReplayBeforeTailSync if self.is_segment && self.starting.load(Ordering::Relaxed) => Ok(()),
             Broken::CutBeyondSynced if self.is_log => {
                 self.unsynced.store(true, Ordering::Relaxed);
                 Ok(())

@@ -354,12 +354,16 @@ impl Sim<'_> {
         self.host.starting.store(true, Ordering::Relaxed);
         let opened = match open_on(&self.host, &config, 1 + self.random.below(40) as usize)? {
             Start::Go(opened) => *opened,
-            Start::Finished(_) => return Ok(true),
+            Start::Finished(_) => {
+                self.check_log(false)?;
+                return Ok(true);
+            }
         };
         if self.changed && self.boundary.is_none() {
             self.boundary = Some(opened.tail_end);
         }
-        self.check_log(&opened)?;
+        self.ids = opened.writer.sources().iter().map(|(id, name)| (name.clone(), *id)).collect();
+        self.check_log(opened.torn.is_some())?;
         let mut process = Process::new(&self.host, &config, opened, self.random.next());
         let at = process.replay()?;
         self.host.starting.store(false, Ordering::Relaxed);
@@ -451,8 +455,7 @@ impl Sim<'_> {
     }
 
     /// Compares the log with the ledger, and adds what was logged but not acknowledged before the crash.
-    fn check_log(&mut self, opened: &Opened) -> Result<(), End> {
-        self.ids = opened.writer.sources().iter().map(|(id, name)| (name.clone(), *id)).collect();
+    fn check_log(&mut self, torn: bool) -> Result<(), End> {
         let disk: Arc<dyn Disk> = Arc::new(self.host.disk.clone());
         let mut reader = LogReader::open(disk, &log_dir(Path::new(STATE)), Lsn(1))?;
         let mut next = reader.position().0 as usize - 1;
@@ -475,7 +478,7 @@ impl Sim<'_> {
             return self.lost(next, "the log ends");
         }
         self.before_last_append = self.ledger.len() - 1;
-        if opened.torn.is_some() {
+        if torn {
             let (path, offset) = reader.place();
             let content = self.host.disk.content(path).unwrap_or_default();
             if content.iter().skip(offset as usize).any(|byte| *byte != 0) {
