@@ -94,19 +94,19 @@ fn fail_on(failures: &[String]) {
 
 #[test]
 fn random_crashes_leave_no_trace() {
-    let (crashes, segments) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (crashes, calm, segments) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let failures = in_parallel(0..seeds(), |seed| {
         let outcome = simulate(seed)?;
-        if outcome.crashes == 0 {
-            return Err("it did not crash".into());
-        }
+        calm.fetch_add(u64::from(outcome.crashes == 0), Ordering::Relaxed);
         crashes.fetch_add(u64::from(outcome.crashes), Ordering::Relaxed);
         segments.fetch_max(outcome.segments, Ordering::Relaxed);
         Ok(())
     });
     fail_on(&failures);
-    println!("{} seeds, {crashes:?} crashes, up to {segments:?} segments", seeds());
+    println!("{} seeds, {crashes:?} crashes, {calm:?} seeds without one, up to {segments:?} segments", seeds());
     assert!(crashes.into_inner() > seeds(), "more than one crash per seed");
+    // A stop can come before the crash and end all input.
+    assert!(calm.into_inner() <= seeds() / 500 + 1, "hardly a seed is without a crash");
     assert!(segments.into_inner() > 1, "the log rolls");
 }
 

@@ -128,7 +128,7 @@ pub fn messages(random: &mut Random, count: u64, pad_bytes: u64) -> Vec<String> 
         let mut pad = String::new();
         let pad_bytes = if pad_bytes == 0 { 0 } else { pad_bytes / 2 + random.below(pad_bytes / 2) };
         while (pad.len() as u64) < pad_bytes {
-            write!(pad, "{:x}", random.next()).expect("a string");
+            write!(pad, "{:x}", random.draw()).expect("a string");
         }
         let broken = if random.one_in(15) { "broken " } else { "" };
         made.push(format!(

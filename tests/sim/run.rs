@@ -248,7 +248,7 @@ struct Sim<'p> {
 /// Runs a plan. The error says how the promise was broken.
 pub fn run(plan: &Plan) -> Result<Outcome, String> {
     let mut random = Random::new(plan.seed);
-    let host = SimHost::new(random.next(), BEGIN_US, plan.broken);
+    let host = SimHost::new(random.draw(), BEGIN_US, plan.broken);
     let plant = messages(&mut random, plan.messages, plan.pad_bytes);
     let feed = messages(&mut random, plan.messages / 2, plan.pad_bytes);
     let mut sim = Sim {
@@ -364,7 +364,7 @@ impl Sim<'_> {
         }
         self.ids = opened.writer.sources().iter().map(|(id, name)| (name.clone(), *id)).collect();
         self.check_log(opened.torn.is_some())?;
-        let mut process = Process::new(&self.host, &config, opened, self.random.next());
+        let mut process = Process::new(&self.host, &config, opened, self.random.draw());
         let at = process.replay()?;
         self.host.starting.store(false, Ordering::Relaxed);
         if life == 1 {
