@@ -19,10 +19,10 @@ use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use rustix::io::Errno;
 
-use super::CheckpointError;
 use super::layout::{self, Group, META_KEY, RecordError};
 use super::meta::{CheckpointMeta, HISTORY_MAX, HistoryEntry, OperatorTotals, SinkRows};
 use super::pages::{self, PagesError};
+use super::{CheckpointError, CheckpointView, Checkpoints, Layer};
 use crate::state::{Change, Frozen, KEY_GROUPS, StateError, StateReader, StoredPair};
 
 /// Address space that is reserved for the map: what a state can grow to.
@@ -650,6 +650,26 @@ impl Snapshot {
             CheckpointError::Corrupt { what, .. } => StateError::Corrupt { operator, what },
             other => StateError::Read { source: Box::new(other) },
         }
+    }
+}
+
+impl Checkpoints for CheckpointStore {
+    fn commit(&self, meta: &CheckpointMeta, layers: &[Layer]) -> Result<CommitStats, CheckpointError> {
+        CheckpointStore::commit(self, meta, layers)
+    }
+
+    fn view(&self) -> Result<Arc<dyn CheckpointView>, CheckpointError> {
+        Ok(Arc::new(self.snapshot()?))
+    }
+}
+
+impl CheckpointView for Snapshot {
+    fn renew(&self) -> Result<(), CheckpointError> {
+        Snapshot::renew(self)
+    }
+
+    fn meta(&self) -> Result<Option<CheckpointMeta>, CheckpointError> {
+        Snapshot::meta(self)
     }
 }
 

@@ -28,20 +28,56 @@ pub mod worker;
 use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::state::StateError;
+use crate::state::{Frozen, StateError, StateReader};
 
 pub use lmdb::{CheckpointReader, CheckpointStore, CommitStats, OpenMode, Snapshot, Verified};
 pub use meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows};
-pub use worker::{CheckpointWorker, Finished, Job, SinkSync};
+pub use worker::{CheckpointThread, CheckpointWorker, Finished, Job, SinkSync, perform};
 
 /// Name of the environment's directory within the state directory.
 pub const DIRECTORY: &str = "checkpoint";
 
 /// States up to this size are verified whole at start.
 pub const VERIFY_AT_START_BYTES: u64 = 64 << 20;
+
+/// An operator's number and its changes.
+pub type Layer = (u32, Arc<dyn Frozen>);
+
+/// A store of checkpoints: LMDB ([`CheckpointStore`]), or a model of it in a simulation.
+pub trait Checkpoints: Send + Sync {
+    /// Writes a checkpoint: whole or not at all, durable when this returns. `layers` has one layer, maybe an empty one,
+    /// for each operator of `meta`; they fill in the operators' namespaces.
+    ///
+    /// # Errors
+    /// [`CheckpointError::NoSpace`]: nothing changed, try again when there is space. Any other: nothing changed, and
+    /// the process should end.
+    fn commit(&self, meta: &CheckpointMeta, layers: &[Layer]) -> Result<CommitStats, CheckpointError>;
+
+    /// A view of the last commit.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    fn view(&self) -> Result<Arc<dyn CheckpointView>, CheckpointError>;
+}
+
+/// The committed state at one commit, shared by all operators of an engine.
+pub trait CheckpointView: StateReader {
+    /// Shows the last commit from now on.
+    ///
+    /// # Errors
+    /// The store cannot be read; the old view stays.
+    fn renew(&self) -> Result<(), CheckpointError>;
+
+    /// What the checkpoint shown says about itself; `None` before the first.
+    ///
+    /// # Errors
+    /// It is corrupt or of another version.
+    fn meta(&self) -> Result<Option<CheckpointMeta>, CheckpointError>;
+}
 
 /// What can go wrong with checkpoints.
 #[derive(Debug, Error)]

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::lmdb::{CheckpointStore, CommitStats};
+use super::lmdb::CommitStats;
 use super::meta::CheckpointMeta;
-use super::{CheckpointError, DIRECTORY};
+use super::{CheckpointError, Checkpoints, DIRECTORY, Layer};
 use crate::event::Lsn;
 use crate::state::Frozen;
 
@@ -34,7 +34,7 @@ pub struct SinkSync {
 pub struct Job {
     pub meta: CheckpointMeta,
     /// One layer for each operator of `meta`.
-    pub layers: Vec<(u32, Arc<dyn Frozen>)>,
+    pub layers: Vec<Layer>,
     /// Run first, in this order.
     pub syncs: Vec<SinkSync>,
 }
@@ -47,6 +47,41 @@ pub struct Finished {
     pub result: Result<CommitStats, CheckpointError>,
 }
 
+/// Does a job: makes the sinks durable, then commits.
+pub fn perform(
+    job: Job,
+    commit: impl FnOnce(&CheckpointMeta, &[Layer]) -> Result<CommitStats, CheckpointError>,
+) -> Finished {
+    let Job { meta, layers, syncs } = job;
+    let result = sync_sinks(syncs).and_then(|()| commit(&meta, &layers));
+    // The engine takes the layers back if the commit failed: alone, or it would have to copy them.
+    drop(layers);
+    Finished { id: meta.id, cut: meta.cut, result }
+}
+
+/// Makes checkpoints for the engine, one at a time, while it goes on.
+pub trait CheckpointWorker: Send {
+    /// Hands over a job.
+    ///
+    /// # Errors
+    /// A job is in flight already, or the worker is dead.
+    fn submit(&mut self, job: Job) -> Result<(), CheckpointError>;
+
+    /// How the job under way ended, once it has.
+    fn poll(&mut self) -> Option<Finished>;
+
+    /// Waits for the job under way, at most for so long; `None` when there is none or the time is over.
+    fn wait_for(&mut self, timeout: Duration) -> Option<Finished>;
+
+    /// Whether the job under way waits for space on the disk.
+    fn waits_for_space(&self) -> bool {
+        false
+    }
+
+    /// Drops layers that nobody needs.
+    fn discard(&self, layers: Vec<Arc<dyn Frozen>>);
+}
+
 enum Message {
     Job(Box<Job>),
     Discard(Vec<Arc<dyn Frozen>>),
@@ -54,7 +89,7 @@ enum Message {
 
 /// The engine's handle on the checkpoint thread. Dropping it waits for the thread, which finishes what it is at, but
 /// waits no longer for space.
-pub struct CheckpointWorker {
+pub struct CheckpointThread {
     /// `None` only while the worker is dropped.
     messages: Option<Sender<Message>>,
     finished: Receiver<Finished>,
@@ -64,31 +99,34 @@ pub struct CheckpointWorker {
     thread: Option<JoinHandle<()>>,
 }
 
-impl CheckpointWorker {
+impl CheckpointThread {
     /// Starts the thread. `wake` is called whenever [`CheckpointWorker::poll`] has something to give.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start(
-        store: CheckpointStore,
+        store: Arc<dyn Checkpoints>,
         wake: impl Fn() + Send + 'static,
-    ) -> Result<CheckpointWorker, CheckpointError> {
+    ) -> Result<CheckpointThread, CheckpointError> {
         let (messages, inbox) = channel();
         let (outbox, finished) = channel();
         let waiting = Arc::new(AtomicBool::new(false));
         let shared = Arc::clone(&waiting);
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || run(&store, &inbox, Outbox { finished: Some(outbox), wake }, &shared))
+            .spawn(move || run(store.as_ref(), &inbox, Outbox { finished: Some(outbox), wake }, &shared))
             .map_err(|source| CheckpointError::Io { action: "start the thread of", path: DIRECTORY.into(), source })?;
-        Ok(CheckpointWorker { messages: Some(messages), finished, in_flight: None, waiting, thread: Some(thread) })
+        Ok(CheckpointThread { messages: Some(messages), finished, in_flight: None, waiting, thread: Some(thread) })
     }
 
-    /// Hands over a job.
-    ///
-    /// # Errors
-    /// A job is in flight already, or the thread is dead.
-    pub fn submit(&mut self, job: Job) -> Result<(), CheckpointError> {
+    fn finish(&mut self, (id, cut): (u64, Lsn), finished: Option<Finished>) -> Option<Finished> {
+        self.in_flight = None;
+        Some(finished.unwrap_or(Finished { id, cut, result: Err(CheckpointError::ThreadDied) }))
+    }
+}
+
+impl CheckpointWorker for CheckpointThread {
+    fn submit(&mut self, job: Job) -> Result<(), CheckpointError> {
         if let Some((id, _)) = self.in_flight {
             return Err(CheckpointError::Misuse { what: format!("checkpoint {id} is still being made") });
         }
@@ -101,26 +139,7 @@ impl CheckpointWorker {
         Ok(())
     }
 
-    /// Lets the thread drop layers that nobody needs.
-    pub fn discard(&self, layers: Vec<Arc<dyn Frozen>>) {
-        if let Some(messages) = &self.messages {
-            // A thread that is dead drops nothing, but then sending has dropped them here.
-            let _ = messages.send(Message::Discard(layers));
-        }
-    }
-
-    /// Whether a job is under way.
-    pub fn is_busy(&self) -> bool {
-        self.in_flight.is_some()
-    }
-
-    /// Whether the job under way waits for space on the disk.
-    pub fn waits_for_space(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// How the job under way ended, once it has.
-    pub fn poll(&mut self) -> Option<Finished> {
+    fn poll(&mut self) -> Option<Finished> {
         let in_flight = self.in_flight?;
         match self.finished.try_recv() {
             Err(TryRecvError::Empty) => None,
@@ -129,8 +148,7 @@ impl CheckpointWorker {
         }
     }
 
-    /// Waits for the job under way, at most for so long; `None` when there is none or the time is over.
-    pub fn wait_for(&mut self, timeout: Duration) -> Option<Finished> {
+    fn wait_for(&mut self, timeout: Duration) -> Option<Finished> {
         let in_flight = self.in_flight?;
         match self.finished.recv_timeout(timeout) {
             Err(RecvTimeoutError::Timeout) => None,
@@ -139,13 +157,19 @@ impl CheckpointWorker {
         }
     }
 
-    fn finish(&mut self, (id, cut): (u64, Lsn), finished: Option<Finished>) -> Option<Finished> {
-        self.in_flight = None;
-        Some(finished.unwrap_or(Finished { id, cut, result: Err(CheckpointError::ThreadDied) }))
+    fn waits_for_space(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn discard(&self, layers: Vec<Arc<dyn Frozen>>) {
+        if let Some(messages) = &self.messages {
+            // A thread that is dead drops nothing, but then sending has dropped them here.
+            let _ = messages.send(Message::Discard(layers));
+        }
     }
 }
 
-impl Drop for CheckpointWorker {
+impl Drop for CheckpointThread {
     fn drop(&mut self) {
         self.messages = None;
         if let Some(thread) = self.thread.take() {
@@ -168,20 +192,18 @@ impl<W: Fn()> Drop for Outbox<W> {
     }
 }
 
-fn run<W: Fn()>(store: &CheckpointStore, inbox: &Receiver<Message>, outbox: Outbox<W>, waiting: &AtomicBool) {
+fn run<W: Fn()>(store: &dyn Checkpoints, inbox: &Receiver<Message>, outbox: Outbox<W>, waiting: &AtomicBool) {
     while let Ok(message) = inbox.recv() {
-        let Job { meta, layers, syncs } = match message {
+        let job = match message {
             Message::Job(job) => *job,
             Message::Discard(layers) => {
                 drop(layers);
                 continue;
             }
         };
-        let result = sync_sinks(syncs)
-            .and_then(|()| commit_when_there_is_space(inbox, waiting, meta.id, || store.commit(&meta, &layers)));
-        // The engine takes the layers back if the commit failed: alone, or it would have to copy them.
-        drop(layers);
-        let finished = Finished { id: meta.id, cut: meta.cut, result };
+        let finished = perform(job, |meta, layers| {
+            commit_when_there_is_space(inbox, waiting, meta.id, || store.commit(meta, layers))
+        });
         let sent = outbox.finished.as_ref().is_some_and(|outbox| outbox.send(finished).is_ok());
         if !sent {
             return;
@@ -238,7 +260,7 @@ fn commit_when_there_is_space(
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use super::super::lmdb::OpenMode;
+    use super::super::lmdb::{CheckpointStore, OpenMode};
     use super::super::meta::OperatorMeta;
     use super::*;
     use crate::state::{Checkpointed, KeyedState};
@@ -259,7 +281,7 @@ mod tests {
         let store = CheckpointStore::open(&temp.path().join("checkpoint"), OpenMode::Create).expect("creates");
         let woken = Arc::new(AtomicUsize::new(0));
         let wakes = Arc::clone(&woken);
-        let mut worker = CheckpointWorker::start(store.clone(), move || {
+        let mut worker = CheckpointThread::start(Arc::new(store.clone()), move || {
             wakes.fetch_add(1, Ordering::SeqCst);
         })
         .expect("starts");
@@ -297,7 +319,7 @@ mod tests {
         let temp = tempfile::tempdir().expect("creates");
         let store = CheckpointStore::open(&temp.path().join("checkpoint"), OpenMode::Create).expect("creates");
         let (wake, woken) = channel();
-        let mut worker = CheckpointWorker::start(store, move || {
+        let mut worker = CheckpointThread::start(Arc::new(store), move || {
             let _ = wake.send(());
         })
         .expect("starts");

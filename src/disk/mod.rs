@@ -11,9 +11,11 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 mod clock;
 mod real;
+pub mod sim;
 mod stop;
 
 pub use clock::{Clock, LogClock, ManualClock, SystemClock};
@@ -25,6 +27,8 @@ pub use stop::Stop;
 pub enum Access {
     Read,
     ReadWrite,
+    /// For reading and writing; created where it is missing, left as it is where it is there.
+    Create,
 }
 
 /// Outcome of [`Disk::try_lock`].
@@ -43,10 +47,10 @@ pub trait Disk: Send + Sync {
     /// As `open(2)`.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Opens a file that is there.
+    /// Opens a regular file.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// As `open(2)`; or it is there, but not a regular file.
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
 
     /// Gives a file another name in place of what had it.
@@ -96,6 +100,11 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// As `open(2)`, `flock(2)` and `write(2)`, but for a lock that another holds.
     fn try_lock(&self, path: &Path, content: &[u8]) -> io::Result<Lock>;
+
+    /// Lets time pass in which space may become free, or until asked to stop. Gives whether it was asked.
+    fn wait_for_space(&self, pause: Duration, stop: &Stop) -> bool {
+        stop.pause(pause)
+    }
 }
 
 /// An open file.
@@ -124,12 +133,26 @@ pub trait DiskFile: Send + Sync {
     /// As `fstat(2)`.
     fn length(&self) -> io::Result<u64>;
 
+    /// Whether the file still has a name.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+
     /// Makes the content and the length durable (`fdatasync`). A failure is never to be retried: the system may have
     /// dropped the pages.
     ///
     /// # Errors
     /// As `fdatasync(2)`.
     fn sync(&self) -> io::Result<()>;
+
+    /// Takes an exclusive lock, held until this handle is dropped; false: another handle has it.
+    ///
+    /// # Errors
+    /// As `flock(2)`.
+    fn try_lock(&self) -> io::Result<bool>;
 
     /// Reads until the buffer is full or the file ends; returns the number of bytes read.
     ///

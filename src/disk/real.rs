@@ -19,7 +19,13 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(OpenOptions::new().read(true).write(access == Access::ReadWrite).open(path)?))
+        let mut options = OpenOptions::new();
+        options.read(true).write(access != Access::Read).create(access == Access::Create).truncate(false);
+        let file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        Ok(Box::new(file))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -71,19 +77,15 @@ impl Disk for RealDisk {
     }
 
     fn try_lock(&self, path: &Path, content: &[u8]) -> io::Result<Lock> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut held_by = vec![0; 64];
-                let length = file.read_full_at(&mut held_by, 0)?;
-                held_by.truncate(length);
-                return Ok(Lock::Taken(held_by));
-            }
-            Err(error) => return Err(error.into()),
+        let file = self.open(path, Access::Create)?;
+        if !file.try_lock()? {
+            let mut held_by = vec![0; 64];
+            let length = file.read_full_at(&mut held_by, 0)?;
+            held_by.truncate(length);
+            return Ok(Lock::Taken(held_by));
         }
         file.set_len(0)?;
-        DiskFile::write_all_at(&file, content, 0)?;
+        file.write_all_at(content, 0)?;
         Ok(Lock::Held(Box::new(file)))
     }
 }
@@ -105,8 +107,20 @@ impl DiskFile for File {
         Ok(self.metadata()?.len())
     }
 
+    fn is_linked(&self) -> io::Result<bool> {
+        Ok(std::os::unix::fs::MetadataExt::nlink(&self.metadata()?) > 0)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match flock(self, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -69,7 +69,12 @@ impl Shared {
         self.trimmed.notify_all();
     }
 
-    /// Whether the log thread needs a checkpoint to go on.
+    /// The log needs a checkpoint to go on.
+    pub fn want_checkpoint(&self) {
+        self.checkpoint_wanted.store(true, Ordering::Release);
+    }
+
+    /// Whether the log needs a checkpoint to go on.
     pub fn checkpoint_wanted(&self) -> bool {
         self.checkpoint_wanted.load(Ordering::Acquire)
     }
@@ -116,6 +121,8 @@ pub struct LogThread {
     pub stop: Stop,
     /// Wait for the engine when it lags: every source can wait as long as it likes.
     pub follows_engine: bool,
+    /// What the log was trimmed to.
+    pub trimmed: Lsn,
 }
 
 impl LogThread {
@@ -131,7 +138,7 @@ impl LogThread {
         let stop = self.stop.clone();
         let mut known = Lsn::ZERO;
         self.writer.set_space_wait(Box::new(move |timeout| {
-            shared.checkpoint_wanted.store(true, Ordering::Release);
+            shared.want_checkpoint();
             handover.wake();
             if stop.is_requested() {
                 return Wait::Stop;
@@ -147,7 +154,6 @@ impl LogThread {
     }
 
     fn commit_until_closed(&mut self) -> Result<(), LogError> {
-        let mut trimmed = Lsn::ZERO;
         loop {
             while self.follows_engine && self.handover.is_full() && !self.shared.is_abandoned() {
                 self.handover.wait_for_room(Duration::from_millis(100));
@@ -158,37 +164,50 @@ impl LogThread {
                 Popped::Nothing => Vec::new(),
                 Popped::Closed => return Ok(()),
             };
-            if let Some(step) = self.clock.step() {
-                let payload = postcard::to_stdvec(&step).unwrap_or_default();
-                runs.insert(0, Run::one(SourceId::PIPELINE, RecordKind::ClockStep, self.clock.now(), &payload));
-            }
-            if runs.is_empty() && self.tick_due() {
-                runs.push(Run::one(SourceId::PIPELINE, RecordKind::Tick, self.clock.now(), &[]));
-            }
-            if let Wait::Trim(below) = self.shared.wait_for_trim(trimmed, Duration::ZERO) {
-                self.writer.trim(below)?;
-                trimmed = below;
-            }
-            if runs.is_empty() {
-                continue;
-            }
-            while !self.writer.has_room(&runs) {
-                self.shared.checkpoint_wanted.store(true, Ordering::Release);
-                self.handover.wake();
-                match self.shared.wait_for_trim(trimmed, Duration::from_millis(100)) {
-                    Wait::Trim(below) => {
-                        self.writer.trim(below)?;
-                        trimmed = below;
-                    }
-                    Wait::Retry => {}
-                    Wait::Stop => return Ok(()),
+            self.add_own(&mut runs);
+            while let Some(kept) = self.commit(runs)? {
+                runs = kept;
+                if self.shared.wait_for_trim(self.trimmed, Duration::from_millis(100)) == Wait::Stop {
+                    return Ok(());
                 }
             }
-            for frame in self.writer.append(runs)? {
-                self.handover.offer(frame);
-            }
-            *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.writer.stats();
         }
+    }
+
+    /// Adds the records that are the pipeline's own: a step of the clock, a tick that is due.
+    pub fn add_own(&self, runs: &mut Vec<Run>) {
+        if let Some(step) = self.clock.step() {
+            let payload = postcard::to_stdvec(&step).unwrap_or_default();
+            runs.insert(0, Run::one(SourceId::PIPELINE, RecordKind::ClockStep, self.clock.now(), &payload));
+        }
+        if runs.is_empty() && self.tick_due() {
+            runs.push(Run::one(SourceId::PIPELINE, RecordKind::Tick, self.clock.now(), &[]));
+        }
+    }
+
+    /// Trims the log, then logs these runs and hands the frames to the engine. Gives the runs back where the log is full:
+    /// a checkpoint is asked for, and must have freed some of it before they are tried again.
+    ///
+    /// # Errors
+    /// The log failed.
+    pub fn commit(&mut self, runs: Vec<Run>) -> Result<Option<Vec<Run>>, LogError> {
+        if let Wait::Trim(below) = self.shared.wait_for_trim(self.trimmed, Duration::ZERO) {
+            self.writer.trim(below)?;
+            self.trimmed = below;
+        }
+        if runs.is_empty() {
+            return Ok(None);
+        }
+        if !self.writer.has_room(&runs) {
+            self.shared.want_checkpoint();
+            self.handover.wake();
+            return Ok(Some(runs));
+        }
+        for frame in self.writer.append(runs)? {
+            self.handover.offer(frame);
+        }
+        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.writer.stats();
+        Ok(None)
     }
 
     /// Waits for more until the frame is large or old enough.

@@ -16,10 +16,10 @@ use super::commit::Shared;
 use super::handover::{Handover, Next};
 use super::open::{self, Store};
 use super::step::{Counters, Engine};
-use crate::checkpoint::{CheckpointMeta, CheckpointWorker, Finished, Job, SinkSync};
+use crate::checkpoint::{CheckpointMeta, CheckpointWorker, Finished};
 use crate::config::Config;
-use crate::disk::{RealDisk, Stop};
-use crate::event::{Epoch, Lsn, Position, Run};
+use crate::disk::Stop;
+use crate::event::{Frame, Lsn, Position, Run};
 use crate::replay_log::{LogReader, log_dir};
 use crate::source::queue::Queue;
 
@@ -39,68 +39,51 @@ const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// The engine thread's parts.
 pub struct Driver {
-    config: Arc<Config>,
-    engine: Engine,
-    snapshot: Arc<crate::checkpoint::Snapshot>,
-    worker: CheckpointWorker,
-    handover: Arc<Handover>,
-    shared: Arc<Shared>,
-    queue: Arc<Queue>,
-    epoch: Epoch,
-    /// The newest committed checkpoint.
-    committed: CheckpointMeta,
+    parts: Parts,
     /// The checkpoint in flight.
     pending: Option<CheckpointMeta>,
     /// Below this the log has been given free.
     trimmed: Lsn,
-    stop: Stop,
     last_checkpoint: Instant,
     bytes_since_checkpoint: u64,
     reader: Option<LogReader>,
-    tail_end: Lsn,
-    replayed: Option<Sender<Replayed>>,
+    replay_from: Lsn,
+    announced: bool,
+}
+
+/// What a [`Driver`] is made of.
+pub struct Parts {
+    pub config: Arc<Config>,
+    /// Stands at `checkpoint`.
+    pub engine: Engine,
+    pub store: Store,
+    pub worker: Box<dyn CheckpointWorker>,
+    pub handover: Arc<Handover>,
+    pub shared: Arc<Shared>,
+    pub queue: Arc<Queue>,
+    /// The newest committed checkpoint.
+    pub checkpoint: CheckpointMeta,
+    /// Ends waits for space.
+    pub stop: Stop,
+    /// Last record that was in the log at the start.
+    pub tail_end: Lsn,
+    /// Who waits for the end of the replay.
+    pub replayed: Sender<Replayed>,
 }
 
 impl Driver {
-    /// A driver of an engine that stands at `checkpoint`.
-    ///
-    /// # Errors
-    /// The checkpoint thread could not be started.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one thread, named by its fields")]
-    pub fn new(
-        config: Arc<Config>,
-        engine: Engine,
-        store: Store,
-        handover: Arc<Handover>,
-        shared: Arc<Shared>,
-        queue: Arc<Queue>,
-        epoch: Epoch,
-        checkpoint: CheckpointMeta,
-        stop: Stop,
-        tail_end: Lsn,
-        replayed: Sender<Replayed>,
-    ) -> Result<Driver, EngineError> {
-        let wake = Arc::clone(&handover);
-        let worker = CheckpointWorker::start(store.checkpoints, move || wake.wake())?;
-        Ok(Driver {
-            config,
-            engine,
-            snapshot: store.snapshot,
-            worker,
-            handover,
-            shared,
-            queue,
-            epoch,
-            committed: checkpoint,
+    /// A driver that begins with the replay.
+    pub fn new(parts: Parts) -> Driver {
+        Driver {
+            replay_from: parts.engine.last_lsn(),
+            parts,
             pending: None,
             trimmed: Lsn::ZERO,
-            stop,
             last_checkpoint: Instant::now(),
             bytes_since_checkpoint: 0,
             reader: None,
-            tail_end,
-            replayed: Some(replayed),
-        })
+            announced: false,
+        }
     }
 
     /// Runs until the hand-over is closed and everything is taken, then checkpoints.
@@ -108,139 +91,142 @@ impl Driver {
     /// # Errors
     /// The engine, a sink, the log or a checkpoint failed.
     pub fn run(mut self) -> Result<Counters, EngineError> {
-        let replay_from = self.engine.last_lsn();
-        loop {
-            self.collect_checkpoint()?;
-            self.announce_replayed(replay_from)?;
-            match self.handover.next(self.engine.last_lsn(), self.patience()) {
-                Next::Frame(frame) => {
-                    self.bytes_since_checkpoint += frame.runs.iter().map(Run::size_bytes).sum::<usize>() as u64;
-                    self.engine.step(&frame)?;
-                    self.engine.flush()?;
-                }
-                Next::OnDisk(synced) => self.step_from_disk(synced)?,
-                Next::Nothing => {}
-                Next::Closed => break,
-            }
-            // Behind the log nothing is known of silence; and a tick for each step would keep the engine behind for ever.
-            let caught_up = self.handover.is_last(self.engine.last_lsn());
-            if self.shared.set_deadline(self.engine.next_deadline().filter(|_| caught_up)) {
-                self.queue.wake();
-            }
-            if self.checkpoint_is_due() {
-                self.begin_checkpoint()?;
-            } else if self.shared.checkpoint_wanted() && self.pending.is_none() && !self.has_news() {
-                // The log needs room and no checkpoint can give more: let go of the safety margin.
-                self.shared.trim_below(self.committed.cut.plus(1));
-            }
-            self.hold_memory()?;
+        while self.round(PATIENCE)? {}
+        self.end()
+    }
+
+    /// One round: takes what has come, for which it waits at most so long, and checkpoints where one is due. False: there
+    /// will be no more.
+    ///
+    /// # Errors
+    /// As [`Driver::run`].
+    pub fn round(&mut self, patience: Duration) -> Result<bool, EngineError> {
+        self.collect_checkpoint()?;
+        self.announce_replayed()?;
+        let patience = self.patience().min(patience);
+        match self.parts.handover.next(self.parts.engine.last_lsn(), patience) {
+            Next::Frame(frame) => self.step(&frame)?,
+            Next::OnDisk(synced) => self.step_from_disk(synced)?,
+            Next::Nothing => {}
+            Next::Closed => return Ok(false),
         }
-        if self.engine.ended() {
-            self.engine.flush()?;
-            self.engine.replayed()?;
+        // Behind the log nothing is known of silence; and a tick for each step would keep the engine behind for ever.
+        let caught_up = self.parts.handover.is_last(self.parts.engine.last_lsn());
+        if self.parts.shared.set_deadline(self.parts.engine.next_deadline().filter(|_| caught_up)) {
+            self.parts.queue.wake();
         }
-        // Take the checkpoint in flight, then a last one.
+        if self.checkpoint_is_due() {
+            self.begin_checkpoint()?;
+        }
+        self.hold_memory()?;
+        Ok(true)
+    }
+
+    /// After the last round: takes the checkpoint in flight, then a last one.
+    ///
+    /// # Errors
+    /// As [`Driver::run`].
+    pub fn end(mut self) -> Result<Counters, EngineError> {
+        if self.parts.engine.ended() {
+            self.parts.engine.flush()?;
+            self.parts.engine.replayed()?;
+        }
         self.wait_for_checkpoint()?;
         if self.has_news() {
             self.begin_checkpoint()?;
             self.wait_for_checkpoint()?;
         }
-        Ok(self.engine.counters())
+        Ok(self.parts.engine.counters())
     }
 
     fn patience(&self) -> Duration {
         if !self.has_news() || self.pending.is_some() {
             return PATIENCE;
         }
-        self.config.checkpoint.every.saturating_sub(self.last_checkpoint.elapsed()).min(PATIENCE)
+        self.parts.config.checkpoint.every.saturating_sub(self.last_checkpoint.elapsed()).min(PATIENCE)
     }
 
     /// Once: tells the sources where to resume, when all that was logged before the start is processed.
-    fn announce_replayed(&mut self, from: Lsn) -> Result<(), EngineError> {
-        if self.engine.last_lsn() < self.tail_end {
+    fn announce_replayed(&mut self) -> Result<(), EngineError> {
+        if self.announced || self.parts.engine.last_lsn() < self.parts.tail_end {
             return Ok(());
         }
-        let Some(replayed) = self.replayed.take() else { return Ok(()) };
-        self.engine.flush()?;
+        self.announced = true;
+        self.parts.engine.flush()?;
         // A pipeline of replayable sources alone may have lost the log's tail: it reads the same input again, and the
         // sinks compare it with what they hold.
-        if !self.config.sources.iter().all(|source| source.connector.is_replayable()) {
-            self.engine.replayed()?;
+        if !self.parts.config.sources.iter().all(|source| source.connector.is_replayable()) {
+            self.parts.engine.replayed()?;
         }
-        let records = self.engine.last_lsn().0.saturating_sub(from.0);
+        let records = self.parts.engine.last_lsn().0.saturating_sub(self.replay_from.0);
         if records > 0 {
             info!(records, "replayed what was logged since the last checkpoint");
         }
-        let names = self.config.sources.iter().map(|source| source.name.clone());
-        let ended = names.filter(|name| self.engine.source_ended(name)).collect();
-        let positions = self.engine.source_positions().into_iter().collect();
+        let names = self.parts.config.sources.iter().map(|source| source.name.clone());
+        let ended = names.filter(|name| self.parts.engine.source_ended(name)).collect();
+        let positions = self.parts.engine.source_positions().into_iter().collect();
         // Nobody listens when the pipeline is being stopped already.
-        let _ = replayed.try_send(Replayed { positions, ended });
+        let _ = self.parts.replayed.try_send(Replayed { positions, ended });
         Ok(())
     }
 
     fn step_from_disk(&mut self, synced: Lsn) -> Result<(), EngineError> {
-        let next = self.engine.last_lsn().plus(1);
+        let next = self.parts.engine.last_lsn().plus(1);
         let mut reader = match self.reader.take() {
             Some(reader) if reader.position() == next => reader,
-            _ => LogReader::open(Arc::new(RealDisk), &log_dir(&self.config.pipeline.state), next)?,
+            _ => {
+                LogReader::open(Arc::clone(&self.parts.store.disk), &log_dir(&self.parts.config.pipeline.state), next)?
+            }
         };
         let frame = reader.next()?.ok_or_else(|| EngineError::Saved {
             what: "the log".into(),
             reason: format!("LSN {next} is not there, though everything up to {synced} was synced"),
         })?;
         self.reader = Some(reader);
+        self.step(&frame)
+    }
+
+    fn step(&mut self, frame: &Frame) -> Result<(), EngineError> {
         self.bytes_since_checkpoint += frame.runs.iter().map(Run::size_bytes).sum::<usize>() as u64;
-        self.engine.step(&frame)?;
-        self.engine.flush()
+        self.parts.engine.step(frame)?;
+        self.parts.engine.flush()
     }
 
     fn has_news(&self) -> bool {
-        self.engine.last_lsn() > self.pending.as_ref().unwrap_or(&self.committed).cut
+        self.parts.engine.last_lsn() > self.pending.as_ref().unwrap_or(&self.parts.checkpoint).cut
     }
 
     fn checkpoint_is_due(&self) -> bool {
-        let policy = &self.config.checkpoint;
+        let policy = &self.parts.config.checkpoint;
         let due = self.last_checkpoint.elapsed() >= policy.every
-            || self.bytes_since_checkpoint >= policy.log_bytes.min(self.config.log.max_size_bytes / 4);
-        let wanted = self.shared.checkpoint_wanted();
+            || self.bytes_since_checkpoint >= policy.log_bytes.min(self.parts.config.log.max_size_bytes / 4);
+        let wanted = self.parts.shared.checkpoint_wanted();
         // The log is freed up to the second-newest checkpoint: a full one may need another checkpoint at the same place.
-        let frees = wanted && self.trimmed <= self.committed.cut;
+        let frees = wanted && self.trimmed <= self.parts.checkpoint.cut;
         self.pending.is_none() && ((due || wanted) && self.has_news() || frees)
     }
 
     fn begin_checkpoint(&mut self) -> Result<(), EngineError> {
-        self.engine.flush()?;
-        let cut = open::cut(&self.config, &mut self.engine, &self.committed, Vec::new())?;
-        debug_assert_eq!(cut.meta.epoch, self.epoch);
-        let syncs = cut
-            .sinks
-            .into_iter()
-            .map(|sink| {
-                let sync = sink.flushed.sync;
-                SinkSync { sink: sink.name, sync: Box::new(move || sync().map_err(Into::into)) }
-            })
-            .collect();
-        self.pending = Some(cut.meta.clone());
+        let job = open::begin(&self.parts.config, &mut self.parts.engine, &self.parts.checkpoint, Vec::new())?;
+        self.pending = Some(job.meta.clone());
         self.last_checkpoint = Instant::now();
         self.bytes_since_checkpoint = 0;
-        self.worker.submit(Job { meta: cut.meta, layers: cut.layers, syncs })?;
-        Ok(())
+        Ok(self.parts.worker.submit(job)?)
     }
 
     fn collect_checkpoint(&mut self) -> Result<(), EngineError> {
-        match self.worker.poll() {
+        match self.parts.worker.poll() {
             Some(finished) => self.finish_checkpoint(finished),
             None => Ok(()),
         }
     }
 
     fn wait_for_checkpoint(&mut self) -> Result<(), EngineError> {
-        while self.worker.is_busy() {
-            if let Some(finished) = self.worker.wait_for(STOP_LOOK) {
+        while self.pending.is_some() {
+            if let Some(finished) = self.parts.worker.wait_for(STOP_LOOK) {
                 return self.finish_checkpoint(finished);
             }
-            if self.stop.is_requested() && self.worker.waits_for_space() {
+            if self.parts.stop.is_requested() && self.parts.worker.waits_for_space() {
                 return Err(EngineError::NoSpace);
             }
         }
@@ -249,24 +235,22 @@ impl Driver {
 
     fn finish_checkpoint(&mut self, finished: Finished) -> Result<(), EngineError> {
         let stats = finished.result?;
-        self.snapshot.renew()?;
-        let retired = self.engine.states().filter_map(|operator| operator.state.committed()).collect();
-        self.worker.discard(retired);
-        self.engine.sinks_committed()?;
+        let retired = open::finish(&mut self.parts.engine, self.parts.store.view.as_ref())?;
+        self.parts.worker.discard(retired);
         debug!(id = finished.id, cut = finished.cut.0, ?stats, "checkpoint");
-        let second_newest = self.committed.cut;
+        let second_newest = self.parts.checkpoint.cut;
         if let Some(meta) = self.pending.take() {
-            self.committed = meta;
+            self.parts.checkpoint = meta;
         }
         self.trimmed = second_newest.plus(1);
-        self.shared.trim_below(self.trimmed);
+        self.parts.shared.trim_below(self.trimmed);
         Ok(())
     }
 
     /// Keeps state in memory within its share: an early checkpoint turns dirty entries into clean ones, which can go.
     fn hold_memory(&mut self) -> Result<(), EngineError> {
-        let share = usize::try_from(self.config.pipeline.memory_bytes / 2).unwrap_or(usize::MAX);
-        if self.engine.memory_bytes() <= share || !self.has_news() && self.pending.is_none() {
+        let share = usize::try_from(self.parts.config.pipeline.memory_bytes / 2).unwrap_or(usize::MAX);
+        if self.parts.engine.memory_bytes() <= share || !self.has_news() && self.pending.is_none() {
             return Ok(());
         }
         self.wait_for_checkpoint()?;

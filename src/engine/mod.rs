@@ -2,12 +2,14 @@
 //!
 //! - `step` is the synchronous core: a frame of the log in, rows to sinks out; no clock, no I/O but the sinks'.
 //! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
-//! - `run` is the shell: threads, group commit, checkpoints, start and stop.
+//! - `run` is the shell: threads, start and stop; `commit` (group commit) and `drive` (checkpoints) are what they do, one
+//!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
 
-mod commit;
-mod drive;
+pub mod commit;
+pub mod drive;
 pub mod graph;
-mod handover;
+pub mod handover;
+pub mod host;
 pub mod open;
 pub mod run;
 pub mod source_node;

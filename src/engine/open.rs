@@ -10,24 +10,24 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use tracing::{info, warn};
 
 use super::EngineError;
 use super::graph::Stored;
+use super::host::{Host, Machine};
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
-    self, CheckpointError, CheckpointMeta, CheckpointStore, OpenMode, OperatorMeta, SinkMeta, Snapshot,
+    self, CheckpointError, CheckpointMeta, CheckpointView, Checkpoints, Job, OpenMode, OperatorMeta, SinkMeta, SinkSync,
 };
 use crate::config::{self, Config, OnError};
-use crate::disk::{Clock, Disk, LogClock, RealDisk, Stop, SystemClock};
-use crate::event::{Epoch, Lsn, RecordKind, Run, SourceId, Start as StartRecord};
-use crate::replay_log::{self, Identity, LogOptions, LogReader, LogWriter, StateLock};
+use crate::disk::{Clock, Disk, LogClock, Stop};
+use crate::event::{Lsn, RecordKind, Run, SourceId, Start as StartRecord};
+use crate::replay_log::{self, Identity, LogOptions, LogReader, LogWriter, StateLock, Torn};
 use crate::state::{Checkpointed, Frozen, KeyedState, StateReader};
 
 /// Version of what a log's records mean to the engine. Raised when the same log would give other results.
@@ -48,7 +48,8 @@ pub struct Opened {
     pub clock: Arc<LogClock>,
     /// LSN of the last record that was in the log at the start: the end of the replay.
     pub tail_end: Lsn,
-    pub epoch: Epoch,
+    /// What was cut off the log.
+    pub torn: Option<Torn>,
     /// The checkpoint that the engine stands at.
     pub checkpoint: CheckpointMeta,
     /// Ends the sinks' waits for space.
@@ -56,10 +57,17 @@ pub struct Opened {
     pub lock: StateLock,
 }
 
-/// The checkpoint store and the engine's view of it.
+/// Where a state is kept: the disk of log and outputs, the checkpoints, and the engine's view of the last one.
 pub struct Store {
-    pub checkpoints: CheckpointStore,
-    pub snapshot: Arc<Snapshot>,
+    pub disk: Arc<dyn Disk>,
+    pub checkpoints: Arc<dyn Checkpoints>,
+    pub view: Arc<dyn CheckpointView>,
+}
+
+impl Store {
+    fn reader(&self) -> Arc<dyn StateReader> {
+        Arc::clone(&self.view) as Arc<dyn StateReader>
+    }
 }
 
 /// Opens the state of a configuration, creating it where there is none. The engine takes `batch_rows` at a time.
@@ -67,21 +75,25 @@ pub struct Store {
 /// # Errors
 /// The state is another's, is in use, is corrupt, or does not fit the configuration; the disk failed.
 pub fn open(config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
+    open_on(&Machine, config, batch_rows)
+}
+
+/// As [`open`], on any host.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
     let state = &config.pipeline.state;
-    fs::create_dir_all(state).map_err(|source| EngineError::Io {
-        action: format!("create the state directory {}", state.display()),
-        source,
-    })?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let disk = host.disk();
     let lock = StateLock::acquire(disk.as_ref(), state)?;
-    let clock = wait_for_clock(config.wait_for_sync);
+    let clock = wait_for_clock(host.clock(), config.wait_for_sync);
     let checkpoint_dir = state.join(checkpoint::DIRECTORY);
     let log_dir = replay_log::log_dir(state);
 
-    let (store, meta) = match open_store(&checkpoint_dir, &log_dir)? {
+    let (store, meta) = match open_store(host, &checkpoint_dir, &log_dir)? {
         (store, Some(meta)) => (store, meta),
         (store, None) => {
-            let meta = create(config, &store, &clock)?;
+            let meta = create(host, config, &store, &clock)?;
             (store, meta)
         }
     };
@@ -137,13 +149,12 @@ pub fn open(config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
     }
     let mut writer = writer;
     log_start(&mut writer, &clock)?;
-    let epoch = meta.epoch;
-    Ok(Start::Go(Box::new(Opened { engine, store, writer, clock, tail_end, epoch, checkpoint: meta, stop, lock })))
+    let torn = recovered.torn;
+    Ok(Start::Go(Box::new(Opened { engine, store, writer, clock, tail_end, torn, checkpoint: meta, stop, lock })))
 }
 
 /// Waits until the system clock is known to be right, at most for so long.
-fn wait_for_clock(patience: Duration) -> Arc<LogClock> {
-    let system: Arc<dyn Clock> = Arc::new(SystemClock);
+fn wait_for_clock(system: Arc<dyn Clock>, patience: Duration) -> Arc<LogClock> {
     let until = Instant::now() + patience;
     if !patience.is_zero() && !system.synchronised() {
         info!(seconds = patience.as_secs(), "waiting for the system clock to be synchronised");
@@ -155,30 +166,37 @@ fn wait_for_clock(patience: Duration) -> Arc<LogClock> {
 }
 
 /// The store, and the checkpoint in it; none where the state is new.
-fn open_store(checkpoint_dir: &Path, log_dir: &Path) -> Result<(Store, Option<CheckpointMeta>), EngineError> {
-    let has_log = fs::read_dir(log_dir).is_ok_and(|mut entries| entries.next().is_some());
+fn open_store(
+    host: &dyn Host,
+    checkpoint_dir: &Path,
+    log_dir: &Path,
+) -> Result<(Store, Option<CheckpointMeta>), EngineError> {
+    let disk = host.disk();
+    let has_log = match disk.list(log_dir) {
+        Ok(names) => !names.is_empty(),
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(source) => return Err(EngineError::Io { action: format!("list {}", log_dir.display()), source }),
+    };
     let mode = if has_log { OpenMode::Existing } else { OpenMode::Create };
     let no_checkpoint = || EngineError::Saved {
         what: "the state".into(),
         reason: format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display()),
     };
-    let checkpoints = CheckpointStore::open(checkpoint_dir, mode).map_err(|error| match error {
-        CheckpointError::Missing { .. } if has_log => no_checkpoint(),
-        error => error.into(),
+    let checkpoints = host.checkpoints(checkpoint_dir, mode).map_err(|error| match error {
+        EngineError::Checkpoint(CheckpointError::Missing { .. }) if has_log => no_checkpoint(),
+        error => error,
     })?;
-    let snapshot = Arc::new(checkpoints.snapshot()?);
-    let meta = snapshot.meta()?;
+    let view = checkpoints.view()?;
+    let meta = view.meta()?;
     if meta.is_none() && has_log {
         return Err(no_checkpoint());
     }
-    Ok((Store { checkpoints, snapshot }, meta))
+    Ok((Store { disk, checkpoints, view }, meta))
 }
 
 /// Begins a state: an epoch, and a checkpoint at LSN 0 with where the sinks begin.
-fn create(config: &Config, store: &Store, clock: &LogClock) -> Result<CheckpointMeta, EngineError> {
-    let mut epoch = Epoch::default();
-    getrandom(&mut epoch.0, GetRandomFlags::empty())
-        .map_err(|errno| EngineError::Io { action: "get random bytes for an epoch".into(), source: errno.into() })?;
+fn create(host: &dyn Host, config: &Config, store: &Store, clock: &LogClock) -> Result<CheckpointMeta, EngineError> {
+    let epoch = host.epoch()?;
     let start = CheckpointMeta {
         epoch,
         pipeline: config.pipeline.name.clone(),
@@ -187,10 +205,9 @@ fn create(config: &Config, store: &Store, clock: &LogClock) -> Result<Checkpoint
         semantics_version: SEMANTICS_VERSION,
         ..CheckpointMeta::default()
     };
-    let sinks = open_sinks(config, &start, &Stop::default())?;
+    let sinks = open_sinks(config, &start, &store.disk, &Stop::default())?;
     let ids: Vec<(SourceId, String)> = Vec::new();
-    let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
-    let mut engine = Engine::new(config, &ids, &Ids::of(&start), &reader, sinks, BATCH_ROWS)?;
+    let mut engine = Engine::new(config, &ids, &Ids::of(&start), &store.reader(), sinks, BATCH_ROWS)?;
     let meta = commit_now(config, &mut engine, &start, store, Vec::new())?;
     info!(state = %config.pipeline.state.display(), %epoch, "created a new state");
     Ok(meta)
@@ -207,41 +224,27 @@ pub fn commit_now(
     store: &Store,
     retired: Vec<KeyedState<()>>,
 ) -> Result<CheckpointMeta, EngineError> {
-    engine.flush()?;
-    let Cut { meta, layers, sinks } = cut(config, engine, before, retired)?;
-    for sink in sinks {
-        (sink.flushed.sync)().map_err(|source| EngineError::Sink { sink: sink.name, source })?;
-    }
-    store.checkpoints.commit(&meta, &layers)?;
-    drop(layers);
-    store.snapshot.renew()?;
-    for operator in engine.states() {
-        operator.state.committed();
-    }
-    engine.sinks_committed()?;
-    store.snapshot.meta()?.ok_or_else(|| EngineError::Saved {
+    let job = begin(config, engine, before, retired)?;
+    checkpoint::perform(job, |meta, layers| store.checkpoints.commit(meta, layers)).result?;
+    finish(engine, store.view.as_ref())?;
+    store.view.meta()?.ok_or_else(|| EngineError::Saved {
         what: "the state".into(),
         reason: "a checkpoint that was just committed is not there".into(),
     })
 }
 
-/// Everything of a checkpoint at the engine's place.
-pub struct Cut {
-    pub meta: CheckpointMeta,
-    pub layers: Vec<(u32, Arc<dyn Frozen>)>,
-    pub sinks: Vec<super::step::SinkCut>,
-}
-
-/// Makes a checkpoint's content; the engine's sinks must be flushed. `retired`: states to be deleted with it.
+/// Makes the job of a checkpoint at the engine's place, its outputs handed to the operating system. `retired`: states to
+/// be deleted with it.
 ///
 /// # Errors
-/// A checkpoint is in flight already.
-pub fn cut(
+/// A sink failed; a checkpoint is in flight already.
+pub fn begin(
     config: &Config,
     engine: &mut Engine,
     before: &CheckpointMeta,
     retired: Vec<KeyedState<()>>,
-) -> Result<Cut, EngineError> {
+) -> Result<Job, EngineError> {
+    engine.flush()?;
     let sinks = engine.cut_sinks();
     let engine_bytes = engine.save();
     let positions = engine.source_positions().into_iter().collect();
@@ -281,7 +284,22 @@ pub fn cut(
         semantics_version: SEMANTICS_VERSION,
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    Ok(Cut { meta, layers, sinks })
+    let syncs = sinks.into_iter().map(|sink| {
+        let sync = sink.flushed.sync;
+        SinkSync { sink: sink.name, sync: Box::new(move || sync().map_err(Into::into)) }
+    });
+    Ok(Job { meta, layers, syncs: syncs.collect() })
+}
+
+/// A checkpoint is durable: the engine's view shows it, and states and sinks are told. Returns layers that nobody needs.
+///
+/// # Errors
+/// The view cannot be renewed; a sink failed.
+pub fn finish(engine: &mut Engine, view: &dyn CheckpointView) -> Result<Vec<Arc<dyn Frozen>>, EngineError> {
+    view.renew()?;
+    let retired = engine.states().filter_map(|operator| operator.state.committed()).collect();
+    engine.sinks_committed()?;
+    Ok(retired)
 }
 
 /// An engine and its sinks at a checkpoint.
@@ -293,21 +311,25 @@ fn engine_at(
     batch_rows: usize,
     stop: &Stop,
 ) -> Result<Engine, EngineError> {
-    let sinks = open_sinks(config, meta, stop)?;
-    let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
-    let mut engine = Engine::new(config, ids, &Ids::of(meta), &reader, sinks, batch_rows)?;
+    let sinks = open_sinks(config, meta, &store.disk, stop)?;
+    let mut engine = Engine::new(config, ids, &Ids::of(meta), &store.reader(), sinks, batch_rows)?;
     engine.restore(&meta.engine, meta.cut, &meta.sources)?;
     Ok(engine)
 }
 
-fn open_sinks(config: &Config, meta: &CheckpointMeta, stop: &Stop) -> Result<Vec<OpenSink>, EngineError> {
+fn open_sinks(
+    config: &Config,
+    meta: &CheckpointMeta,
+    disk: &Arc<dyn Disk>,
+    stop: &Stop,
+) -> Result<Vec<OpenSink>, EngineError> {
     config
         .sinks
         .iter()
         .map(|sink| {
             let progress =
                 meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
-            let opened = sink.connector.open(&sink.fields, progress, stop.clone());
+            let opened = sink.connector.open(disk, &sink.fields, progress, stop.clone());
             let sink_name = sink.name.clone();
             let sink = opened.map_err(|source| EngineError::Sink { sink: sink_name.clone(), source })?;
             Ok(OpenSink { name: sink_name, sink })
@@ -370,7 +392,7 @@ fn change_config(
             "the configuration changed: what is logged is first processed under the old one"
         );
         let mut engine = engine_at(&old, &meta, store, writer.sources(), BATCH_ROWS, &stop)?;
-        let mut reader = LogReader::open(Arc::new(RealDisk), log_dir, meta.cut.plus(1))?;
+        let mut reader = LogReader::open(Arc::clone(&store.disk), log_dir, meta.cut.plus(1))?;
         while engine.last_lsn() < writer.last_lsn() {
             let Some(frame) = reader.next()? else { break };
             engine.step(&frame)?;
@@ -383,8 +405,8 @@ fn change_config(
     let kept: Vec<String> = engine.states().map(|operator| operator.name.to_owned()).collect();
     let mut retired = Vec::new();
     for operator in meta.operators.iter().filter(|operator| !kept.contains(&operator.name)) {
-        let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
-        let mut state: KeyedState<()> = KeyedState::new(operator.id, reader, operator.namespaces.iter().copied());
+        let mut state: KeyedState<()> =
+            KeyedState::new(operator.id, store.reader(), operator.namespaces.iter().copied());
         for namespace in &operator.namespaces {
             state.remove_namespace(*namespace);
         }
@@ -400,8 +422,7 @@ fn change_config(
 
 /// A stateful operator whose definition changed cannot take its old state over.
 fn refuse_changed_state(config: &Config, meta: &CheckpointMeta, store: &Store) -> Result<(), EngineError> {
-    let reader: Arc<dyn StateReader> = Arc::clone(&store.snapshot) as Arc<dyn StateReader>;
-    let mut engine = Engine::new(config, &[], &Ids::of(meta), &reader, Vec::new(), BATCH_ROWS)?;
+    let mut engine = Engine::new(config, &[], &Ids::of(meta), &store.reader(), Vec::new(), BATCH_ROWS)?;
     for OperatorState { name, fingerprint, value_type, .. } in engine.states() {
         let changed =
             meta.operator(name).is_some_and(|old| old.fingerprint != fingerprint || old.value_type != value_type);

@@ -24,14 +24,15 @@ use tracing::{info, warn};
 
 use super::EngineError;
 use super::commit::{LogThread, Shared, append_bytes_max};
-use super::drive::{Driver, Replayed};
+use super::drive::{Driver, Parts, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
 use super::step::{BATCH_ROWS, Counters};
+use crate::checkpoint::CheckpointThread;
 use crate::config::{Config, OnSourceError, Source};
 use crate::control::notify;
 use crate::disk::{LogClock, Stop};
-use crate::event::{RecordKind, Run, SourceId};
+use crate::event::{Lsn, RecordKind, Run, SourceId};
 use crate::replay_log::LogStats;
 use crate::source::queue::Queue;
 use crate::source::{Arrival, ArrivalClock, Output, Resume, SourceError};
@@ -77,7 +78,7 @@ pub fn run(config: Config, mut signals: Signals) -> Result<Summary, EngineError>
     let config = Arc::new(config);
     let opening = Arc::clone(&config);
     let opened = smol::unblock(move || open::open(&opening, BATCH_ROWS));
-    let Opened { engine, store, writer, clock, tail_end, epoch, checkpoint, stop, lock } =
+    let Opened { engine, store, writer, clock, tail_end, torn: _, checkpoint, stop, lock } =
         match smol::block_on(or(opened, stopped_at_start(&mut signals)))? {
             open::Start::Go(opened) => *opened,
             open::Start::Finished(counters) => {
@@ -102,26 +103,29 @@ pub fn run(config: Config, mut signals: Signals) -> Result<Summary, EngineError>
         stop: stop.clone(),
         // Sources that can wait as long as they like need not fill the disk when the engine is slower.
         follows_engine: config.sources.iter().all(|source| source.connector.is_bounded()),
+        trimmed: Lsn::ZERO,
     };
     let log = spawn("log", ended_out.clone(), move || log.run())?;
-    let driver = Driver::new(
-        Arc::clone(&config),
+    let wake = Arc::clone(&handover);
+    let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake());
+    let parts = worker.map(|worker| Parts {
+        config: Arc::clone(&config),
         engine,
         store,
-        Arc::clone(&handover),
-        Arc::clone(&shared),
-        Arc::clone(&queue),
-        epoch,
+        worker: Box::new(worker),
+        handover,
+        shared: Arc::clone(&shared),
+        queue: Arc::clone(&queue),
         checkpoint,
-        stop.clone(),
+        stop: stop.clone(),
         tail_end,
-        replayed_out,
-    );
+        replayed: replayed_out,
+    });
     let abandoned = Arc::clone(&shared);
     let engine = spawn("engine", ended_out, move || {
         // Also after a panic, or the log thread would wait for ever.
         let _abandoned = AbandonOnDrop(abandoned);
-        driver.and_then(Driver::run)
+        parts.map_err(EngineError::from).and_then(|parts| Driver::new(parts).run())
     })?;
 
     let sources = Sources { config: &config, ids: &ids, queue: &queue, clock: &clock };

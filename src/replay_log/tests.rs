@@ -125,6 +125,10 @@ impl DiskFile for TestFile {
         self.1.change()?;
         if self.1.fail_sync.load(Ordering::Relaxed) { Err(io::Error::other("no sync")) } else { Ok(()) }
     }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.0.try_lock()
+    }
 }
 
 const OPTIONS: LogOptions =

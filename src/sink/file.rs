@@ -19,19 +19,16 @@
 //! does not do: follow a file that is renamed by others while it is open (`logrotate`): roll instead. A file that is cut
 //! or removed while it is open is refused ([`SinkError::Short`]) at the next row.
 
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::{Array as _, ArrayRef};
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use super::{BUFFER_BYTES, Flushed, Sink, SinkError, directory_of, sync_directory, write_all_waiting};
-use crate::disk::Stop;
+use super::{BUFFER_BYTES, Flushed, Sink, SinkError, directory_of, write_all_waiting};
+use crate::disk::{Access, Disk, DiskFile, Stop};
 use crate::event::LogTime;
 use crate::expr::Field;
 use crate::format::{Encoder, FormatConfig};
@@ -191,17 +188,16 @@ impl Names {
     }
 
     /// The first file of a rolled output, open or complete, that holds data and begins behind `row`, and its length.
-    fn first_behind(&self, row: u64) -> Result<Option<(PathBuf, u64)>, SinkError> {
+    fn first_behind(&self, disk: &dyn Disk, row: u64) -> Result<Option<(PathBuf, u64)>, SinkError> {
         let (stem, extension) = self.stem_and_extension();
-        let found = fs::read_dir(&self.directory).and_then(|entries| {
+        let found = disk.list(&self.directory).and_then(|names| {
             let mut found: Option<(u64, PathBuf, u64)> = None;
-            for entry in entries {
-                let entry = entry?;
-                let name = entry.file_name();
-                let Some(first_row) = first_row_of(&name.to_string_lossy(), &stem, &extension) else { continue };
-                let length = entry.metadata()?.len();
+            for name in names {
+                let Some(first_row) = first_row_of(&name, &stem, &extension) else { continue };
+                let path = self.directory.join(name);
+                let length = disk.len(&path)?;
                 if first_row > row && length > 0 && found.as_ref().is_none_or(|(first, _, _)| first_row < *first) {
-                    found = Some((first_row, entry.path(), length));
+                    found = Some((first_row, path, length));
                 }
             }
             Ok(found)
@@ -221,7 +217,8 @@ fn first_row_of(name: &str, stem: &str, extension: &str) -> Option<u64> {
 
 /// The file that is written.
 struct Output {
-    file: Arc<File>,
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn DiskFile>,
     path: PathBuf,
     /// Bytes that stand as they must: what was durable, what was found equal, what was written.
     length: u64,
@@ -236,35 +233,30 @@ struct Output {
 impl Output {
     /// Opens a file of which `durable` bytes were durable; it is created where that is none. A file that is the whole
     /// output is locked.
-    fn open(path: PathBuf, durable: u64, lock_it: bool) -> Result<Output, SinkError> {
-        let opened = File::options().read(true).write(true).create(durable == 0).truncate(false).open(&path);
-        let file = match opened {
+    fn open(disk: &Arc<dyn Disk>, path: PathBuf, durable: u64, lock_it: bool) -> Result<Output, SinkError> {
+        let file = match disk.open(&path, if durable == 0 { Access::Create } else { Access::ReadWrite }) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound && durable > 0 => {
                 return Err(SinkError::Short { path: path.display().to_string(), length: 0, durable });
             }
             Err(error) => return Err(SinkError::io("cannot open", &path, error)),
         };
-        let metadata = file.metadata().map_err(|error| SinkError::io("cannot look at", &path, error))?;
-        if !metadata.is_file() {
-            return Err(SinkError::NotAFile { path: path.display().to_string() });
-        }
         if lock_it {
-            lock(&file, &path, &path)?;
+            lock(file.as_ref(), &path, &path)?;
         }
-        let found_length = file.metadata().map_err(|error| SinkError::io("cannot look at", &path, error))?.len();
+        let found_length = file.length().map_err(|error| SinkError::io("cannot look at", &path, error))?;
         if found_length < durable {
             return Err(SinkError::Short { path: path.display().to_string(), length: found_length, durable });
         }
-        let file = Arc::new(file);
-        Ok(Output { file, path, length: durable, found_length, differs: false, synced_length: durable })
+        let (disk, file) = (Arc::clone(disk), Arc::from(file));
+        Ok(Output { disk, file, path, length: durable, found_length, differs: false, synced_length: durable })
     }
 
     /// Whether it ends with a line end (or is empty).
     fn ends_with_line_end(&self) -> Result<bool, SinkError> {
         let Some(last) = self.found_length.checked_sub(1) else { return Ok(true) };
         let mut byte = [0];
-        let read = self.file.read_exact_at(&mut byte, last);
+        let read = self.file.read_full_at(&mut byte, last);
         read.map_err(|error| SinkError::io("cannot read", &self.path, error))?;
         Ok(byte == [b'\n'])
     }
@@ -277,8 +269,8 @@ impl Output {
             self.check_in_place()?;
         }
         let (file, start) = (&self.file, self.length);
-        let write = |part: &[u8], done| file.write_at(part, start + done as u64);
-        write_all_waiting(&self.path, rest, write, |delay| stop.pause(delay))?;
+        let write = |part: &[u8], done: usize| file.write_at(part, start + done as u64);
+        write_all_waiting(&self.path, rest, write, |pause| self.disk.wait_for_space(pause, stop))?;
         self.length += rest.len() as u64;
         Ok(())
     }
@@ -293,8 +285,9 @@ impl Output {
             let wanted = bytes.get(equal..).unwrap_or_default();
             let wanted = wanted.get(..left.min(CHUNK_BYTES)).unwrap_or(wanted);
             chunk.resize(wanted.len(), 0);
-            let read = self.file.read_exact_at(&mut chunk, self.length);
-            read.map_err(|error| SinkError::io("cannot read", &self.path, error))?;
+            let read = self.file.read_full_at(&mut chunk, self.length);
+            let read = read.map_err(|error| SinkError::io("cannot read", &self.path, error))?;
+            chunk.truncate(read);
             let same = chunk.iter().zip(wanted).take_while(|(found, wanted)| found == wanted).count();
             equal += same;
             self.length += same as u64;
@@ -314,9 +307,10 @@ impl Output {
     /// What was written must still be there: behind the end of a file that was cut, a write would leave zeros, and a
     /// file that was removed takes rows that nobody will see.
     fn check_in_place(&self) -> Result<(), SinkError> {
-        let metadata = self.file.metadata().map_err(|error| SinkError::io("cannot look at", &self.path, error))?;
-        let length = if metadata.nlink() == 0 { 0 } else { metadata.len() };
-        if metadata.nlink() == 0 || length < self.length {
+        let failed = |error| SinkError::io("cannot look at", &self.path, error);
+        let is_linked = self.file.is_linked().map_err(failed)?;
+        let length = if is_linked { self.file.length().map_err(failed)? } else { 0 };
+        if !is_linked || length < self.length {
             let path = self.path.display().to_string();
             return Err(SinkError::Short { path, length, durable: self.length });
         }
@@ -333,23 +327,22 @@ impl Output {
     }
 }
 
-fn lock(file: &File, path: &Path, output: &Path) -> Result<(), SinkError> {
-    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(SinkError::Locked { path: output.display().to_string() }),
-        Err(error) => Err(SinkError::io("cannot lock", path, error.into())),
+fn lock(file: &dyn DiskFile, path: &Path, output: &Path) -> Result<(), SinkError> {
+    match file.try_lock() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(SinkError::Locked { path: output.display().to_string() }),
+        Err(error) => Err(SinkError::io("cannot lock", path, error)),
     }
 }
 
-/// Creates a directory and those above it, durably.
-fn create_directory(path: &Path) -> Result<(), SinkError> {
-    let missing: Vec<&Path> = path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !p.exists()).collect();
-    fs::create_dir_all(path).map_err(|error| SinkError::io("cannot create directory", path, error))?;
-    missing.iter().try_for_each(|created| sync_directory(&directory_of(created)))
+/// Makes the names in a directory durable.
+fn sync_directory(disk: &dyn Disk, path: &Path) -> Result<(), SinkError> {
+    disk.sync_dir(path).map_err(|error| SinkError::io("cannot sync directory", path, error))
 }
 
 /// An open [`FileConfig`].
 pub struct FileSink {
+    disk: Arc<dyn Disk>,
     names: Names,
     roll_size_bytes: Option<u64>,
     roll_every_us: Option<i64>,
@@ -368,12 +361,12 @@ pub struct FileSink {
     /// How many of `closed` the last [`Sink::checkpoint`] covers.
     closed_in_checkpoint: usize,
     /// Closed files that no checkpoint has synced.
-    unsynced: Vec<(Arc<File>, PathBuf)>,
+    unsynced: Vec<(Arc<dyn DiskFile>, PathBuf)>,
     /// Names were added to the directory since it was synced.
     names_changed: bool,
     stop: Stop,
     /// Keeps the lock of a rolled output.
-    _lock: Option<File>,
+    _lock: Option<Box<dyn DiskFile>>,
 }
 
 impl FileSink {
@@ -383,13 +376,15 @@ impl FileSink {
     /// See [`SinkError`]; nothing that was there is harmed.
     pub fn open(
         config: &FileConfig,
+        disk: &Arc<dyn Disk>,
         schema: &[Field],
         progress: Option<&[u8]>,
         stop: Stop,
     ) -> Result<FileSink, SinkError> {
         let names = Names::new(&config.path, config.rolls());
-        create_directory(&names.directory)?;
-        let lock_file = if names.rolls { Some(open_lock(&names)?) } else { None };
+        let directory = &names.directory;
+        disk.create_dir_all(directory).map_err(|error| SinkError::io("cannot create directory", directory, error))?;
+        let lock_file = if names.rolls { Some(open_lock(disk.as_ref(), &names)?) } else { None };
         let saved = match progress.map(postcard::from_bytes) {
             None => None,
             Some(Ok(Progress::V1(saved))) => Some(saved),
@@ -400,7 +395,7 @@ impl FileSink {
         };
         let (position, output) = match saved {
             Some(saved) if saved.path == config.path && saved.rolls == names.rolls => {
-                let output = resume(&names, &saved)?;
+                let output = resume(disk, &names, &saved)?;
                 (saved, output)
             }
             // The configuration changed after a checkpoint, so all rows so far are in the old output.
@@ -410,15 +405,16 @@ impl FileSink {
                 if saved.rolls && saved.part.length > 0 {
                     complete.push(saved.part);
                 }
-                finish_closed(&old, &complete)?;
+                finish_closed(disk.as_ref(), &old, &complete)?;
                 tracing::info!(old = %saved.path.display(), new = %config.path.display(), rows = saved.rows,
                     "the output was changed: later rows go to the new one");
-                begin(&names, config.existing, saved.rows)?
+                begin(disk, &names, config.existing, saved.rows)?
             }
-            None => begin(&names, config.existing, 0)?,
+            None => begin(disk, &names, config.existing, 0)?,
         };
         let encoder = config.format.encoder(schema);
         Ok(FileSink {
+            disk: Arc::clone(disk),
             names,
             roll_size_bytes: config.roll_size_bytes,
             roll_every_us: config.roll_every.map(|every| i64::try_from(every.as_micros()).unwrap_or(i64::MAX)),
@@ -460,7 +456,7 @@ impl FileSink {
     fn roll(&mut self, first_row: u64) -> Result<(), SinkError> {
         self.drain()?;
         self.output.check_regenerated()?;
-        let next = open_part(&self.names, first_row)?;
+        let next = open_part(&self.disk, &self.names, first_row)?;
         let old = std::mem::replace(&mut self.output, next);
         self.closed.push(Part { first_row: self.first_row, length: old.length });
         if old.length != old.synced_length {
@@ -474,38 +470,42 @@ impl FileSink {
 }
 
 /// Locks a rolled output.
-fn open_lock(names: &Names) -> Result<File, SinkError> {
+fn open_lock(disk: &dyn Disk, names: &Names) -> Result<Box<dyn DiskFile>, SinkError> {
     let path = names.lock();
-    let opened = File::options().write(true).create(true).truncate(false).open(&path);
-    let file = opened.map_err(|error| SinkError::io("cannot open", &path, error))?;
-    lock(&file, &path, &names.path)?;
+    let file = disk.open(&path, Access::Create).map_err(|error| SinkError::io("cannot open", &path, error))?;
+    lock(file.as_ref(), &path, &names.path)?;
     Ok(file)
 }
 
+/// Length of a file; `None` where there is none.
+fn length_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>, SinkError> {
+    match disk.len(path) {
+        Ok(length) => Ok(Some(length)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(SinkError::io("cannot look at", path, error)),
+    }
+}
+
 /// Opens the next file of an output; data of an earlier life that was not yet covered by a checkpoint may be there.
-fn open_part(names: &Names, first_row: u64) -> Result<Output, SinkError> {
+fn open_part(disk: &Arc<dyn Disk>, names: &Names, first_row: u64) -> Result<Output, SinkError> {
     let complete = names.complete(first_row);
-    match fs::metadata(&complete) {
+    match length_of(disk.as_ref(), &complete)? {
         // It became complete under a later checkpoint than this state's.
-        Ok(metadata) => {
-            let path = complete.display().to_string();
-            Err(SinkError::Ahead { path, length: metadata.len(), regenerated: 0 })
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Output::open(names.open(first_row), 0, false),
-        Err(error) => Err(SinkError::io("cannot look at", &complete, error)),
+        Some(length) => Err(SinkError::Ahead { path: complete.display().to_string(), length, regenerated: 0 }),
+        None => Output::open(disk, names.open(first_row), 0, false),
     }
 }
 
 /// Opens an output that this state has not written to; `rows` were taken before.
-fn begin(names: &Names, existing: Existing, rows: u64) -> Result<(Position, Output), SinkError> {
+fn begin(disk: &Arc<dyn Disk>, names: &Names, existing: Existing, rows: u64) -> Result<(Position, Output), SinkError> {
     let mut output = if names.rolls {
-        if let Some((path, _)) = names.first_behind(rows)? {
+        if let Some((path, _)) = names.first_behind(disk.as_ref(), rows)? {
             let path = path.display().to_string();
             return Err(SinkError::Exists { path, append: "choose another path" });
         }
-        open_part(names, rows + 1)?
+        open_part(disk, names, rows + 1)?
     } else {
-        Output::open(names.path.clone(), 0, true)?
+        Output::open(disk, names.path.clone(), 0, true)?
     };
     if output.found_length > 0 {
         let path = output.path.display().to_string();
@@ -524,28 +524,28 @@ fn begin(names: &Names, existing: Existing, rows: u64) -> Result<(Position, Outp
 }
 
 /// Opens an output where a checkpoint left it.
-fn resume(names: &Names, saved: &Position) -> Result<Output, SinkError> {
+fn resume(disk: &Arc<dyn Disk>, names: &Names, saved: &Position) -> Result<Output, SinkError> {
     let part = saved.part;
     let complete = names.complete(part.first_row);
     if names.rolls
-        && let Ok(metadata) = fs::metadata(&complete)
+        && let Some(length) = length_of(disk.as_ref(), &complete)?
     {
-        let (path, length) = (complete.display().to_string(), metadata.len());
+        let path = complete.display().to_string();
         return Err(SinkError::Ahead { path, length, regenerated: part.length });
     }
-    let output = Output::open(names.open(part.first_row), part.length, !names.rolls)?;
-    finish_closed(names, &saved.closed)?;
+    let output = Output::open(disk, names.open(part.first_row), part.length, !names.rolls)?;
+    finish_closed(disk.as_ref(), names, &saved.closed)?;
     Ok(output)
 }
 
 /// Gives complete files, all of whose bytes a committed checkpoint covers, their final names.
-fn finish_closed(names: &Names, closed: &[Part]) -> Result<(), SinkError> {
+fn finish_closed(disk: &dyn Disk, names: &Names, closed: &[Part]) -> Result<(), SinkError> {
     for part in closed {
         let (open, complete) = (names.open(part.first_row), names.complete(part.first_row));
-        let (found, length) = match (fs::metadata(&open), fs::metadata(&complete)) {
-            (Ok(metadata), _) => (&open, metadata.len()),
-            (Err(_), Ok(metadata)) => (&complete, metadata.len()),
-            (Err(_), Err(_)) => (&open, 0),
+        let (found, length) = match (length_of(disk, &open)?, length_of(disk, &complete)?) {
+            (Some(length), _) => (&open, length),
+            (None, Some(length)) => (&complete, length),
+            (None, None) => (&open, 0),
         };
         let path = found.display().to_string();
         if length < part.length {
@@ -555,10 +555,10 @@ fn finish_closed(names: &Names, closed: &[Part]) -> Result<(), SinkError> {
             return Err(SinkError::Ahead { path, length, regenerated: part.length });
         }
         if found == &open {
-            fs::rename(&open, &complete).map_err(|error| SinkError::io("cannot rename", &open, error))?;
+            disk.rename(&open, &complete).map_err(|error| SinkError::io("cannot rename", &open, error))?;
         }
     }
-    if closed.is_empty() { Ok(()) } else { sync_directory(&names.directory) }
+    if closed.is_empty() { Ok(()) } else { sync_directory(disk, &names.directory) }
 }
 
 impl Sink for FileSink {
@@ -608,26 +608,27 @@ impl Sink for FileSink {
         }
         let directory = std::mem::take(&mut self.names_changed).then(|| self.names.directory.clone());
         self.closed_in_checkpoint = self.closed.len();
+        let disk = Arc::clone(&self.disk);
         let sync = move || {
             drained?;
             for (file, path) in files {
-                file.sync_data().map_err(|error| SinkError::io("cannot sync", &path, error))?;
+                file.sync().map_err(|error| SinkError::io("cannot sync", &path, error))?;
             }
-            directory.map_or(Ok(()), |directory| sync_directory(&directory))
+            directory.map_or(Ok(()), |directory| sync_directory(disk.as_ref(), &directory))
         };
         Flushed { progress, rows: self.rows, sync: Box::new(sync) }
     }
 
     fn committed(&mut self) -> Result<(), SinkError> {
         let covered: Vec<Part> = self.closed.drain(..std::mem::take(&mut self.closed_in_checkpoint)).collect();
-        finish_closed(&self.names, &covered)
+        finish_closed(self.disk.as_ref(), &self.names, &covered)
     }
 
     fn replayed(&mut self) -> Result<(), SinkError> {
         self.drain()?;
         self.output.check_regenerated()?;
         if self.names.rolls
-            && let Some((path, length)) = self.names.first_behind(self.first_row)?
+            && let Some((path, length)) = self.names.first_behind(self.disk.as_ref(), self.first_row)?
         {
             let path = path.display().to_string();
             return Err(SinkError::Ahead { path, length, regenerated: 0 });
@@ -639,11 +640,13 @@ impl Sink for FileSink {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs;
 
     use proptest::prelude::*;
     use tempfile::TempDir;
 
     use super::*;
+    use crate::disk::RealDisk;
     use crate::expr::DataType;
     use crate::format::csv::CsvConfig;
 
@@ -664,7 +667,8 @@ mod tests {
     }
 
     fn open(config: &FileConfig, progress: Option<&[u8]>) -> Result<FileSink, SinkError> {
-        FileSink::open(config, &schema(), progress, Stop::default())
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        FileSink::open(config, &disk, &schema(), progress, Stop::default())
     }
 
     fn column(values: &[String]) -> Vec<ArrayRef> {
@@ -728,7 +732,7 @@ mod tests {
         let harms: [Harm; 2] = [
             |path| fs::remove_file(path).expect("removes"),
             |path| {
-                File::options().write(true).open(path).and_then(|file| file.set_len(3)).expect("cuts");
+                fs::File::options().write(true).open(path).and_then(|file| file.set_len(3)).expect("cuts");
             },
         ];
         for harm in harms {

@@ -20,7 +20,7 @@ use arrow_array::ArrayRef;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::disk::Stop;
+use crate::disk::{Disk, Stop, is_no_space};
 use crate::event::LogTime;
 use crate::expr::Field;
 use crate::settings::{Section, suggestion};
@@ -84,15 +84,21 @@ impl SinkConfig {
         }
     }
 
-    /// Opens the sink where its last committed [`Flushed::progress`] says it stands; `None`: the state is new, or the
-    /// sink is. Commit a checkpoint with its progress before the first row is written. After `stop` it waits no longer
-    /// for space or for a reader.
+    /// Opens the sink, on a disk if it needs one, where its last committed [`Flushed::progress`] says it stands; `None`:
+    /// the state is new, or the sink is. Commit a checkpoint with its progress before the first row is written. After
+    /// `stop` it waits no longer for space or for a reader.
     ///
     /// # Errors
     /// The medium failed, is in use, or does not hold what the progress says.
-    pub fn open(&self, schema: &[Field], progress: Option<&[u8]>, stop: Stop) -> Result<Box<dyn Sink>, SinkError> {
+    pub fn open(
+        &self,
+        disk: &Arc<dyn Disk>,
+        schema: &[Field],
+        progress: Option<&[u8]>,
+        stop: Stop,
+    ) -> Result<Box<dyn Sink>, SinkError> {
         match self {
-            SinkConfig::File(config) => Ok(Box::new(file::FileSink::open(config, schema, progress, stop)?)),
+            SinkConfig::File(config) => Ok(Box::new(file::FileSink::open(config, disk, schema, progress, stop)?)),
             SinkConfig::Stdout(config) => Ok(Box::new(stdout::StdoutSink::open(config, schema, progress, stop)?)),
         }
     }
@@ -180,8 +186,6 @@ pub enum SinkError {
     Exists { path: String, append: &'static str },
     #[error("{path} does not end with a line end, so nothing can be appended: complete or remove its last line")]
     Unterminated { path: String },
-    #[error("{path} is not a regular file")]
-    NotAFile { path: String },
     #[error("{path} is being written by another process or sink: stop it, or choose another path")]
     Locked { path: String },
     #[error("the checkpoint's position of sink {path} cannot be read: {reason}")]
@@ -213,11 +217,7 @@ impl SinkError {
             | SinkError::Exists { .. }
             | SinkError::Unterminated { .. }
             | SinkError::Progress { .. } => 65,
-            SinkError::Io { .. }
-            | SinkError::NotAFile { .. }
-            | SinkError::NoSpace { .. }
-            | SinkError::Stuck
-            | SinkError::Closed => 74,
+            SinkError::Io { .. } | SinkError::NoSpace { .. } | SinkError::Stuck | SinkError::Closed => 74,
             SinkError::Locked { .. } => 75,
         }
     }
@@ -249,7 +249,7 @@ fn write_all_waiting(
                 delay = PAUSE_MIN;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Err(error) if is_no_space(&error) => {
                 attempts += 1;
                 if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
                     warned = Some(Instant::now());
@@ -275,12 +275,6 @@ fn directory_of(path: &Path) -> PathBuf {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
         _ => PathBuf::from("."),
     }
-}
-
-/// Makes names in a directory durable.
-fn sync_directory(path: &Path) -> Result<(), SinkError> {
-    let synced = std::fs::File::open(path).and_then(|directory| directory.sync_all());
-    synced.map_err(|error| SinkError::io("cannot sync directory", path, error))
 }
 
 #[cfg(test)]
