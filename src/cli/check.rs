@@ -58,15 +58,19 @@ pub fn check(path: &Path, format: Format, out: &mut dyn Write) -> Result<(), Fai
 
 fn text(config: &Config) -> String {
     let mut text = format!(
-        "{}: valid. Pipeline {}: {} source(s), {} quer(ies), {} sink(s)\n",
+        "{}: valid. Pipeline {}: {}, {}, {}\n",
         config.file,
         config.pipeline.name,
-        config.sources.len(),
-        config.queries.len(),
-        config.sinks.len()
+        counted(config.sources.len(), "source", "sources"),
+        counted(config.queries.len(), "query", "queries"),
+        counted(config.sinks.len(), "sink", "sinks")
     );
     for sink in &config.sinks {
         text += &format!("  sink {} ← {}: {}\n", sink.name, sink.from, sink.connector.guarantee().name());
     }
     text
+}
+
+fn counted(count: usize, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }

@@ -226,7 +226,8 @@ fn decode_line(
 ) -> Result<(), String> {
     let found = splitter.fields.len();
     if found != expected {
-        return Err(format!("the line has {found} fields, but {expected} {where_from}"));
+        let fields = if found == 1 { "field" } else { "fields" };
+        return Err(format!("the line has {found} {fields}, but {expected} {where_from}"));
     }
     for i in 0..found {
         let Some(index) = column(i) else { continue };
@@ -440,7 +441,8 @@ mod tests {
 
     #[test]
     fn declared_order() {
-        let lines = ["1,x,2.5", "\u{feff}1,\"a,\"\"b\"\"\",", ",,\r", "1,x", "1,x,2,3", "x,x,1", "", "1,\"x", "1,é,2"];
+        let lines =
+            ["1,x,2.5", "\u{feff}1,\"a,\"\"b\"\"\",", ",,\r", "1,x", "1", "1,x,2,3", "x,x,1", "", "1,\"x", "1,é,2"];
         let (rows, reasons) = rows(&config(false), &lines);
         assert_eq!(
             rows,
@@ -455,6 +457,7 @@ mod tests {
             reasons,
             [
                 "the line has 2 fields, but 3 are declared",
+                "the line has 1 field, but 3 are declared",
                 "the line has 4 fields, but 3 are declared",
                 "column `a`: `x` is not a valid INT (field 1)",
                 "the line is empty",
