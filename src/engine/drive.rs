@@ -253,6 +253,12 @@ impl Driver {
         if self.parts.engine.memory_bytes() <= share || !self.has_news() && self.pending.is_none() {
             return Ok(());
         }
+        // First what is only a cache goes; then an early checkpoint makes changes into cache.
+        let caches = self.parts.engine.states().filter_map(|operator| operator.state.release()).collect();
+        self.parts.worker.discard(caches);
+        if self.parts.engine.memory_bytes() <= share {
+            return Ok(());
+        }
         self.wait_for_checkpoint()?;
         if self.has_news() {
             self.begin_checkpoint()?;

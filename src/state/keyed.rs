@@ -224,6 +224,10 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> Checkpoint
         self.older.clean.replace(frozen).map(|old| old as Arc<dyn Frozen>)
     }
 
+    fn release(&mut self) -> Option<Arc<dyn Frozen>> {
+        self.older.clean.take().map(|clean| clean as Arc<dyn Frozen>)
+    }
+
     fn failed(&mut self) {
         let Some(frozen) = self.older.frozen.take() else { return };
         let newer = std::mem::take(&mut self.dirty);

@@ -139,6 +139,9 @@ pub trait Checkpointed: Send {
     /// to drop a large one takes time, which the checkpoint thread has.
     fn committed(&mut self) -> Option<Arc<dyn Frozen>>;
 
+    /// Lets go of the layer that is only a cache: what it holds is stored. Returns it, as [`Checkpointed::committed`] does.
+    fn release(&mut self) -> Option<Arc<dyn Frozen>>;
+
     /// The commit failed: the frozen layer's changes are due again, under those made since.
     fn failed(&mut self);
 

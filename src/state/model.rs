@@ -23,6 +23,7 @@ pub(crate) enum Op {
     Freeze,
     Commit,
     Fail,
+    Release,
     /// Drop everything in memory, open again at the last commit.
     Restart,
 }
@@ -39,6 +40,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
         5 => Just(Op::Freeze),
         4 => Just(Op::Commit),
         2 => Just(Op::Fail),
+        2 => Just(Op::Release),
         1 => Just(Op::Restart),
     ]
 }
@@ -143,6 +145,7 @@ pub(crate) fn check(mut store: impl Store, ops: &[Op]) {
                 model = committed.clone();
             }
             Op::Freeze => {}
+            Op::Release => drop(state.release()),
         }
         assert_eq!(state.namespaces(), &model.1);
         for (namespace, key) in model.0.keys() {
