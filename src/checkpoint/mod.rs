@@ -103,7 +103,7 @@ pub enum CheckpointError {
     #[error("no space for a checkpoint in {} ({free_bytes} bytes are free): free some space", .dir.display())]
     NoSpace { dir: PathBuf, free_bytes: u64 },
     #[error(
-        "the checkpoint in {} is corrupt: {what}; import a savepoint, or move the state directory away to rebuild",
+        "the checkpoint in {} is corrupt: {what}; restore the state directory from a copy, or move it away to begin anew",
         .dir.display()
     )]
     Corrupt { dir: PathBuf, what: String },

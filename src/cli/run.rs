@@ -68,8 +68,8 @@ fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
         }
         None => {
             let message = format!(
-                "the checkpoint in {} is corrupt: reading it ended the process that checked it ({}); import a savepoint, \
-                 or move the state directory away to rebuild",
+                "the checkpoint in {} is corrupt: reading it ended the process that checked it ({}); restore the \
+                 state directory from a copy, or move it away to begin anew",
                 state.join(DIRECTORY).display(),
                 output.status
             );

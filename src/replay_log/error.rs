@@ -19,13 +19,13 @@ pub enum LogError {
         source: io::Error,
     },
     #[error(
-        "{file} is corrupt at byte {offset}: {what}. Nothing was changed. Restore the state from a copy, or cut the log \
-         at this place with `forebay log repair`"
+        "{file} is corrupt at byte {offset}: {what}. Nothing was changed. Restore the \
+         state directory from a copy, or move it away to begin anew"
     )]
     Corrupt { file: PathBuf, offset: u64, what: String },
     #[error(
-        "the log in {dir} has lost durable data: {held}, but the newest checkpoint stands at LSN {cut}. Nothing was changed. Restore \
-         the state from a copy, or go on without what is missing with `forebay log repair`"
+        "the log in {dir} has lost durable data: {held}, but the newest checkpoint stands at LSN {cut}. Nothing \
+         was changed. Restore the state directory from a copy, or move it away to begin anew"
     )]
     Lost { dir: PathBuf, held: String, cut: Lsn },
     #[error(

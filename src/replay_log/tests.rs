@@ -174,7 +174,7 @@ fn assert_corrupt<T>(result: Result<T, LogError>, file: &Path, at: u64, context:
             assert_eq!(error.exit_code(), 65);
             let LogError::Corrupt { file: found, offset, .. } = &error else { unreachable!() };
             assert_eq!((found.as_path(), *offset), (file, at), "{context}: {error}");
-            assert!(error.to_string().contains("log repair"));
+            assert!(error.to_string().contains("Restore the state directory from a copy"));
         }
         Err(error) => panic!("{context}: {error}"),
         Ok(_) => panic!("{context}: no error"),

@@ -152,11 +152,13 @@ pub trait Checkpointed: Send {
 /// What can go wrong with keyed state.
 #[derive(Debug, Error)]
 pub enum StateError {
-    #[error("stored state of operator {operator} is corrupt: {what}; import a savepoint or rebuild the state")]
+    #[error(
+        "stored state of operator {operator} is corrupt: {what}; restore the state directory from a copy, or move it away to begin anew"
+    )]
     Corrupt { operator: u32, what: String },
     #[error(
         "the stored value of operator {operator}, namespace {namespace}, key {key:02x?} does not decode ({source}); \
-         import a savepoint or rebuild the state"
+         restore the state directory from a copy, or move it away to begin anew"
     )]
     Decode {
         operator: u32,
