@@ -134,6 +134,25 @@ fn no_mount() {
 }
 
 #[test]
+fn a_state_on_a_read_only_disk_is_refused_unharmed() {
+    let place = place("disk/state", "type = \"file\"\npath = \"out/rows.ndjson\"");
+    let Some(disk) = SmallDisk::mount(place.path("disk")) else { return no_mount() };
+    assert_eq!(outcome(&place.forebay(&["run", "f.toml"])).0, 0);
+    let remount = |how: &str| {
+        let remounted = Command::new("mount").args(["-o", how]).arg(&disk.0).status();
+        assert!(remounted.is_ok_and(|status| status.success()), "{how}");
+    };
+    remount("remount,ro");
+    let (code, message) = outcome(&place.forebay(&["run", "f.toml"]));
+    remount("remount,rw");
+    assert_eq!(code, 74, "{message}");
+    assert!(message.contains("disk/state") && message.contains("Read-only"), "{message}");
+    let (code, message) = outcome(&place.forebay(&["run", "f.toml"]));
+    assert_eq!(code, 0, "{message}");
+    assert!(place.text("out/rows.ndjson") == rows());
+}
+
+#[test]
 fn a_full_disk_under_the_output_is_waited_for() {
     for state in ["state", "disk/state"] {
         let place = place(state, "type = \"file\"\npath = \"disk/out/rows.ndjson\"");
