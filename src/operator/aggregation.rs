@@ -88,14 +88,7 @@ impl Aggregation {
             }
             (keys, arguments, filters)
         };
-        let mut errors = RowErrors::default();
-        let mut input = input.clone();
-        let mut evaluated = columns(&input, &mut errors);
-        if !errors.list.is_empty() {
-            input = input.without_errors(errors, &self.named, sides);
-            evaluated = columns(&input, &mut RowErrors::default());
-        }
-        let (keys, arguments, filters) = evaluated;
+        let (input, (keys, arguments, filters)) = input.evaluated(&self.named, sides, columns);
         self.row_keys.encode(&keys, input.rows())?;
         let opaque = self.calls.iter().zip(&arguments).map(|(call, column)| opaque_rows(call, column)).collect();
         Ok(Evaluated { input, arguments, opaque, filters })

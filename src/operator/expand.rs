@@ -31,13 +31,7 @@ impl Operator for Expand {
             let batch = Batch { columns: &chunk.columns, rows: chunk.rows() };
             self.keys.iter().map(|key| eval(key, &batch, context, errors)).collect()
         };
-        let mut errors = RowErrors::default();
-        let mut input = input.clone();
-        let mut keys = evaluate(&input, &mut errors);
-        if !errors.list.is_empty() {
-            input = input.without_errors(errors, &self.named, sides);
-            keys = evaluate(&input, &mut RowErrors::default());
-        }
+        let (input, keys) = input.evaluated(&self.named, sides, evaluate);
         let copies = || (0..input.rows() as u32).flat_map(|row| self.sets.iter().map(move |set| (row, set)));
         let mut output = input.repeat(&copies().map(|(row, _)| row).collect::<Vec<u32>>())?;
         for (index, key) in keys.iter().enumerate() {

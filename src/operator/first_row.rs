@@ -118,16 +118,8 @@ impl Operator for FirstRow {
             let batch = Batch { columns: &chunk.columns, rows: chunk.rows() };
             self.key_exprs.iter().map(|key| eval(key, &batch, context, errors)).collect()
         };
-        let mut errors = RowErrors::default();
-        let mut keys = evaluate(input, &mut errors);
-        let kept;
-        let input = if errors.list.is_empty() {
-            input
-        } else {
-            kept = input.clone().without_errors(errors, &self.named, sides);
-            keys = evaluate(&kept, &mut RowErrors::default());
-            &kept
-        };
+        let (kept, keys) = input.evaluated(&self.named, sides, evaluate);
+        let input = &kept;
         self.keys.encode(&keys, input.rows())?;
         self.rows.encode(&input.columns, input.rows())?;
         let mut parts = Parts::default();

@@ -58,13 +58,7 @@ impl Side {
             let batch = Batch { columns: &chunk.columns, rows: chunk.rows() };
             self.key_exprs.iter().map(|key| eval(key, &batch, context, errors)).collect()
         };
-        let mut errors = RowErrors::default();
-        let mut keys = evaluate(chunk, &mut errors);
-        let mut chunk = chunk.clone();
-        if !errors.list.is_empty() {
-            chunk = chunk.without_errors(errors, &self.named, sides);
-            keys = evaluate(&chunk, &mut RowErrors::default());
-        }
+        let (chunk, keys) = chunk.evaluated(&self.named, sides, evaluate);
         self.keys.encode(&keys, chunk.rows())?;
         self.rows.encode(&chunk.columns, chunk.rows())?;
         self.has_null = (0..chunk.rows()).map(|row| keys.iter().any(|key| key.is_null(row))).collect();

@@ -154,6 +154,24 @@ impl Chunk {
         })
     }
 
+    /// Evaluates expressions over the rows. A row on which one fails leaves by the side; the others evaluate to the same
+    /// values again.
+    pub fn evaluated<T>(
+        &self,
+        operator: &Named,
+        sides: &mut Sides,
+        evaluate: impl Fn(&Chunk, &mut RowErrors) -> T,
+    ) -> (Chunk, T) {
+        let mut errors = RowErrors::default();
+        let values = evaluate(self, &mut errors);
+        if errors.list.is_empty() {
+            return (self.clone(), values);
+        }
+        let kept = self.clone().without_errors(errors, operator, sides);
+        let values = evaluate(&kept, &mut RowErrors::default());
+        (kept, values)
+    }
+
     /// Takes the rows that `errors` names out of the chunk and into `sides`.
     #[must_use]
     pub fn without_errors(self, errors: RowErrors, operator: &Named, sides: &mut Sides) -> Chunk {

@@ -576,16 +576,8 @@ impl Operator for Over {
             }
             (keys, stored)
         };
-        let mut errors = RowErrors::default();
-        let (mut keys, mut stored) = evaluate(input, &mut errors);
-        let kept;
-        let input = if errors.list.is_empty() {
-            input
-        } else {
-            kept = input.clone().without_errors(errors, &self.named, sides);
-            (keys, stored) = evaluate(&kept, &mut RowErrors::default());
-            &kept
-        };
+        let (kept, (keys, stored)) = input.evaluated(&self.named, sides, evaluate);
+        let input = &kept;
         self.keys.encode(&keys, input.rows())?;
         self.rows.encode(&stored, input.rows())?;
         let mut parts = Parts::default();

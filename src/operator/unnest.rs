@@ -29,13 +29,7 @@ impl Operator for Unnest {
         let evaluate = |chunk: &Chunk, errors: &mut RowErrors| {
             eval(&self.array, &Batch { columns: &chunk.columns, rows: chunk.rows() }, context, errors)
         };
-        let mut errors = RowErrors::default();
-        let mut input = input.clone();
-        let mut arrays = evaluate(&input, &mut errors);
-        if !errors.list.is_empty() {
-            input = input.without_errors(errors, &self.named, sides);
-            arrays = evaluate(&input, &mut RowErrors::default());
-        }
+        let (input, arrays) = input.evaluated(&self.named, sides, evaluate);
         let Some(lists) = arrays.as_list_opt::<i32>() else { return Ok(input) };
         let (mut rows, mut elements) = (Vec::new(), Vec::new());
         for (row, bounds) in lists.value_offsets().windows(2).enumerate() {

@@ -114,16 +114,8 @@ impl Operator for WindowRank {
             let order = self.spec.order.iter().map(|order| eval(&order.expr, &batch, context, errors));
             (keys, order.collect::<Vec<ArrayRef>>())
         };
-        let mut errors = RowErrors::default();
-        let (mut keys, mut order) = evaluate(input, &mut errors);
-        let kept;
-        let input = if errors.list.is_empty() {
-            input
-        } else {
-            kept = input.clone().without_errors(errors, &self.named, sides);
-            (keys, order) = evaluate(&kept, &mut RowErrors::default());
-            &kept
-        };
+        let (kept, (keys, order)) = input.evaluated(&self.named, sides, evaluate);
+        let input = &kept;
         self.keys.encode(&keys, input.rows())?;
         self.order.encode(&order, input.rows())?;
         self.rows.encode(&input.columns, input.rows())?;
