@@ -288,6 +288,15 @@ impl Column {
         Ok(())
     }
 
+    /// Appends to a DOUBLE column.
+    #[inline]
+    pub fn push_double(&mut self, value: f64) {
+        if let Values::Double(v) = &mut self.values {
+            v.push(value);
+            self.nulls.append_non_null();
+        }
+    }
+
     /// Appends to a STRING or BYTES column what `write` appends to the bytes given; for STRING it must be UTF-8.
     ///
     /// # Errors

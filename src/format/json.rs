@@ -37,6 +37,8 @@
 //! TIME as `HH:MM:SS` with `.mmm` where there are milliseconds, DECIMAL as a number with its scale, BYTES in base64,
 //! intervals as their number of milliseconds or months.
 
+mod scan;
+
 use std::fmt;
 
 use arrow_array::cast::AsArray as _;
@@ -79,6 +81,15 @@ impl Decoder for JsonDecoder {
 }
 
 fn decode_message(rows: &mut Row, done: usize, message: &str, scratch: &mut Vec<u8>) -> Result<(), String> {
+    if scan::message(rows, done, message).is_some() {
+        return Ok(());
+    }
+    rows.truncate(done);
+    decode_any_message(rows, done, message, scratch)
+}
+
+/// Any message, and the reason where it is refused.
+fn decode_any_message(rows: &mut Row, done: usize, message: &str, scratch: &mut Vec<u8>) -> Result<(), String> {
     let start = message.trim_ascii_start();
     if !start.starts_with('{') {
         return Err(match start.as_bytes().first() {
@@ -513,6 +524,200 @@ mod tests {
     use super::*;
     use crate::format::tests::{decode, field, rows_as_json};
     use crate::format::{EpochUnit, FormatConfig};
+
+    /// Row and refusals of one message by the fast way (`None` where it gives up) and by the general one.
+    fn both_ways(columns: &[Field], message: &str) -> (Option<Vec<ArrayRef>>, Result<Vec<ArrayRef>, String>) {
+        let (mut fast, mut general) = (Row::new(columns), Row::new(columns));
+        let taken = scan::message(&mut fast, 0, message).map(|()| {
+            fast.complete(1);
+            fast.finish()
+        });
+        let decoded = decode_any_message(&mut general, 0, message, &mut Vec::new()).map(|()| {
+            general.complete(1);
+            general.finish()
+        });
+        (taken, decoded)
+    }
+
+    /// Whether the fast way takes it; then the general one gives the same row.
+    #[track_caller]
+    fn agree(columns: &[Field], message: &str) -> bool {
+        match both_ways(columns, message) {
+            (None, _) => false,
+            (Some(fast), Ok(general)) => {
+                let same = fast.iter().zip(&general).all(|(fast, general)| fast.to_data() == general.to_data());
+                assert!(same, "{message}: {fast:?} {general:?}");
+                true
+            }
+            (Some(_), Err(reason)) => panic!("the fast way takes {message:?}, which is refused: {reason}"),
+        }
+    }
+
+    fn every_type() -> Vec<Field> {
+        let types = [
+            DataType::Boolean,
+            DataType::TinyInt,
+            DataType::BigInt,
+            DataType::Float,
+            DataType::Double,
+            DataType::Decimal(10, 2),
+            DataType::String,
+            DataType::Bytes,
+            DataType::Date,
+            DataType::Time,
+            DataType::Timestamp(3),
+            DataType::TimestampLtz(3),
+            DataType::Array(Box::new(DataType::Int)),
+        ];
+        (b'a'..).zip(types).map(|(name, of)| field(&char::from(name).to_string(), of)).collect()
+    }
+
+    #[test]
+    fn the_usual_message_goes_the_fast_way() {
+        let columns = every_type();
+        for message in [
+            "{}",
+            " { } ",
+            r#"{"g":"x","e":1.5}"#,
+            "\t{ \"g\" : \"\u{e9}\u{10348} and more than eight\" ,\r\n \"e\":-0.0}",
+            r#"{"e":0.1,"zz":"skipped","d":1e3,"z":-1.5E+7,"c":-12,"a":true,"y":false,"x":null,"g":null}"#,
+            r#"{"k":"2026-04-02T00:58:00.150","l":"2026-04-02 00:58:00.150+02:00","i":"2026-04-02","j":"10:11"}"#,
+            r#"{"e":123456789012345,"f":"1.005","h":"AQI=","b":"12","e":2,"g":12.50}"#,
+            r#"{"e":9007199254740993,"d":123456789.125,"c":9223372036854775807}"#,
+            r#"{"e":0.000000000000001,"g":true}"#,
+        ] {
+            assert!(agree(&columns, message), "{message}");
+        }
+        for message in [
+            "",
+            "{",
+            "[]",
+            "{}x",
+            "{}{}",
+            "{,}",
+            r#"{"e":1,}"#,
+            r#"{"e" 1}"#,
+            r#"{"e":01}"#,
+            r#"{"e":1.}"#,
+            r#"{"e":.5}"#,
+            r#"{"e":+1}"#,
+            r#"{"e":1e}"#,
+            r#"{"e":-}"#,
+            r#"{"e":1x}"#,
+            r#"{"e":1"#,
+            r#"{"e":truely}"#,
+            r#"{"x":nul}"#,
+            r#"{"g":"a\"b"}"#,
+            r#"{"g":"open}"#,
+            "{\"g\":\"tab\there\"}",
+            "{\"g\":\"eight by\ttes\"}",
+            "{\"g\\u0000\":1}",
+            r#"{"h":12}"#,
+            r#"{"h":true}"#,
+            r#"{"m":[1]}"#,
+            r#"{"x":{"y":1}}"#,
+            r#"{"b":1.5}"#,
+            r#"{"b":300}"#,
+            r#"{"e":1e999}"#,
+        ] {
+            assert!(!agree(&columns, message), "{message}");
+        }
+    }
+
+    const SCRAPS: [&str; 44] = [
+        "{",
+        "}",
+        "[",
+        "]",
+        ",",
+        ":",
+        " ",
+        "\n",
+        "\"",
+        "\\",
+        "\\u00e9",
+        "\"a\":",
+        "\"b\":",
+        "\"c\":",
+        "\"d\":",
+        "\"e\":",
+        "\"f\":",
+        "\"g\":",
+        "\"h\":",
+        "\"l\":",
+        "\"m\":",
+        "\"zz\":",
+        "\"text\"",
+        "\"AQI=\"",
+        "\"1.50\"",
+        "0",
+        "-0",
+        "12",
+        "-12.5",
+        "0.1",
+        "1e3",
+        "1E-5",
+        "123456789012345678",
+        "0.30000000000000004",
+        "true",
+        "false",
+        "null",
+        "\"2026-04-02T00:58:00.150Z\"",
+        "\u{e9}",
+        "\u{1}",
+        "\u{7f}",
+        "\u{feff}",
+        "-",
+        "\"eight by\"",
+    ];
+    const VALUES: [&str; 17] = [
+        "1",
+        "-0",
+        "0.25",
+        "179.99",
+        "1e2",
+        "\"x\"",
+        "\"7\"",
+        "null",
+        "true",
+        "\"2026-04-02\"",
+        "\"2026-04-02T00:58:00Z\"",
+        "\"10:11:12\"",
+        "12345678901234567890",
+        "\"a\\nb\"",
+        "[1]",
+        "2.2250738585072011e-308",
+        "999999999999999.9",
+    ];
+
+    proptest::proptest! {
+        /// Whatever the fast way takes, the general one takes, and gives the same row.
+        #[test]
+        fn every_message_decodes_the_same_both_ways(
+            scraps in proptest::collection::vec(proptest::sample::select(&SCRAPS[..]), 0..24),
+            members in proptest::collection::vec((0u8..13, proptest::sample::select(&VALUES[..])), 0..6),
+        ) {
+            let columns = every_type();
+            agree(&columns, &scraps.concat());
+            let member = |(column, value): &(u8, &str)| format!("\"{}\": {value}", char::from(b'a' + column));
+            let members: Vec<String> = members.iter().map(member).collect();
+            agree(&columns, &format!("{{{}}}", members.join(",")));
+        }
+
+        #[test]
+        fn doubles_of_few_digits_are_the_nearest(
+            digits in 0u64..1_000_000_000_000_000,
+            point in 0usize..16,
+            negative: bool,
+        ) {
+            let text = format!("{digits:016}");
+            let (whole, fraction) = text.split_at(16 - point);
+            let whole = Some(whole.trim_start_matches('0')).filter(|whole| !whole.is_empty()).unwrap_or("0");
+            let (sign, dot) = (if negative { "-" } else { "" }, if point == 0 { "" } else { "." });
+            let message = format!("{{\"e\":{sign}{whole}{dot}{fraction}}}");
+            proptest::prop_assert!(agree(&every_type(), &message));
+        }
+    }
 
     /// Decodes one message into column `v` of a type and prints the row.
     fn value(of: DataType, json: &str) -> Result<String, String> {
