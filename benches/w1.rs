@@ -1,6 +1,6 @@
 //! W1: file → 10 s windows per device → file, all durable, beside a hand-written single-thread program that does the same
 //! work with nothing durable. Both run as whole processes, alternating; medians and ratios are printed, and the outputs
-//! must be the same bytes.
+//! must be the same bytes. Then the same with checkpoints more often: what fault tolerance costs in the steady state.
 //!
 //!   cargo bench --bench w1                 5 million events of about 90 bytes, 1,000 devices, 5 rounds
 //!   cargo bench --bench w1 -- 200000 1     fewer events, fewer rounds
@@ -9,60 +9,24 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark that cannot go on fails")]
 
+mod harness;
+
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::Deserialize;
 
-const DISORDER_MS: u64 = 500;
+use harness::{DISORDER_MS, Measured, generate, measure, median};
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [mode, input, output] = arguments.as_slice()
-        && mode == "--ceiling"
-    {
-        ceiling(Path::new(input), Path::new(output));
+    if harness::is_part("ceiling", |paths| ceiling(Path::new(&paths[0]), Path::new(&paths[1]))) {
         return;
     }
-    let mut numbers = arguments.iter().filter_map(|argument| argument.parse::<u64>().ok());
-    // `cargo bench` says so; `cargo test` does not.
-    let whole = arguments.iter().any(|argument| argument == "--bench");
-    let events = numbers.next().unwrap_or(if whole { 5_000_000 } else { 20_000 });
-    let rounds = numbers.next().unwrap_or(if whole { 5 } else { 1 });
+    let [events, rounds] = harness::sizes([5_000_000, 5], [20_000, 1]);
     compare(events, rounds);
-}
-
-/// Readings of 1,000 devices, one each 100 µs of event time, up to 500 ms of disorder. Fixed seed.
-fn generate(path: &Path, events: u64) {
-    let mut state = 42u64;
-    let mut random = move || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        state >> 33
-    };
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path).expect("the input file"));
-    let mut line = String::new();
-    for event in 0..events {
-        let millis = 1_775_088_000_000 + event / 10 - (random() % DISORDER_MS).min(event / 10);
-        let (s, ms) = (millis / 1000 % 86_400, millis % 1000);
-        let day = 2 + (millis - 1_775_088_000_000) / 86_400_000;
-        line.clear();
-        let (h, m, sec) = (s / 3600, s / 60 % 60, s % 60);
-        let (device, temp) = (random() % 1000, random() % 100_000);
-        let _ = writeln!(
-            line,
-            "{{\"ts\":\"2026-04-{day:02}T{h:02}:{m:02}:{sec:02}.{ms:03}Z\",\"device\":\"device-{device:04}\",\"temp\":{}.{:03},\"seq\":{event}}}",
-            temp / 1000,
-            temp % 1000
-        );
-        out.write_all(line.as_bytes()).expect("writes");
-    }
-    out.flush().expect("writes");
 }
 
 /// The hand-written program: one thread, typed serde_json, a hash map, no log, no checkpoint, no sync.
@@ -137,45 +101,14 @@ fn ceiling(input: &Path, output: &Path) {
     out.flush().expect("writes");
 }
 
-struct Measured {
-    wall: Duration,
-    cpu: Duration,
-    peak_kib: u64,
-}
-
-/// Runs a command to its end: wall time, CPU of all its threads, peak resident memory.
-fn measure(command: &mut Command) -> Measured {
-    let started = Instant::now();
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    let pid = Pid::from_child(&child);
-    let proc = format!("/proc/{}", child.id());
-    let mut peak_kib = 0;
-    // The status of a process that has ended tells its CPU time but no longer its memory: look while it runs.
-    while waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
-        .expect("a child")
-        .is_none()
-    {
-        let status = std::fs::read_to_string(format!("{proc}/status")).unwrap_or_default();
-        let high = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok());
-        peak_kib = peak_kib.max(high.unwrap_or(0));
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    let wall = started.elapsed();
-    let stat = std::fs::read_to_string(format!("{proc}/stat")).expect("a zombie's times");
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks: u64 = [11, 12].iter().map(|field| fields[*field].parse::<u64>().expect("ticks")).sum();
-    let output = child.wait_with_output().expect("ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Measured { wall, cpu: Duration::from_millis(ticks * 10), peak_kib }
-}
-
-fn median<T: Ord + Copy>(values: impl Iterator<Item = T>) -> T {
-    let mut values: Vec<T> = values.collect();
-    values.sort();
-    values[values.len() / 2]
-}
+/// Name, compression, time between checkpoints.
+const VARIANTS: [(&str, &str, &str); 5] = [
+    ("lz4", "lz4", "10s"),
+    ("no compression", "none", "10s"),
+    ("lz4, one checkpoint, at the end", "lz4", "1h"),
+    ("lz4, a checkpoint each second", "lz4", "1s"),
+    ("lz4, a checkpoint each 100 ms", "lz4", "100ms"),
+];
 
 fn compare(events: u64, rounds: u64) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -186,18 +119,16 @@ fn compare(events: u64, rounds: u64) {
         "W1: {events} events, {:.1} bytes each, 1,000 devices; medians of {rounds} alternating rounds",
         bytes as f64 / events as f64
     );
-    let variants = [("forebay, lz4", "lz4"), ("forebay, no compression", "none")];
     let mut ceilings = Vec::new();
-    let mut ours: Vec<Vec<Measured>> = variants.iter().map(|_| Vec::new()).collect();
+    let mut ours: Vec<Vec<Measured>> = VARIANTS.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         let plain = dir.path().join("ceiling.ndjson");
-        let me = std::env::current_exe().expect("this program");
-        ceilings.push(measure(Command::new(me).arg("--ceiling").arg(&input).arg(&plain)));
-        for ((_, compression), measured) in variants.iter().zip(&mut ours) {
+        ceilings.push(measure(harness::part("ceiling").arg(&input).arg(&plain)));
+        for ((_, compression, every), measured) in VARIANTS.iter().zip(&mut ours) {
             let work = dir.path().join("work");
             let _ = std::fs::remove_dir_all(&work);
             std::fs::create_dir(&work).expect("a directory");
-            std::fs::write(work.join("w1.toml"), config(&input, compression)).expect("writes");
+            std::fs::write(work.join("w1.toml"), config(&input, compression, every)).expect("writes");
             let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
             measured.push(measure(command.args(["run", "w1.toml"]).current_dir(&work)));
             let same =
@@ -205,35 +136,33 @@ fn compare(events: u64, rounds: u64) {
             assert!(same, "both give the same bytes");
         }
     }
-    let print = |name: &str, measured: &[Measured], base: &[Measured]| {
-        let wall = median(measured.iter().map(|m| m.wall));
-        let cpu = median(measured.iter().map(|m| m.cpu));
-        let peak = median(measured.iter().map(|m| m.peak_kib));
-        let speed = |m: &Measured| (events as f64 / m.wall.as_secs_f64()) as u64;
-        let ratio = median(measured.iter().zip(base).map(|(m, b)| speed(m) * 1000 / speed(b)));
-        let cpu_ratio =
-            median(measured.iter().zip(base).map(|(m, b)| m.cpu.as_millis() * 1000 / b.cpu.as_millis().max(10)));
-        println!(
-            "{name:26} {:>6.2} M events/s  {:>6.3} CPU-s per 1M events  {:>6.1} MB peak   speed {:.2} × ceiling, CPU {:.2} ×",
-            events as f64 / wall.as_secs_f64() / 1e6,
-            cpu.as_secs_f64() / (events as f64 / 1e6),
-            peak as f64 * 1024.0 / 1e6,
-            ratio as f64 / 1000.0,
-            cpu_ratio as f64 / 1000.0
-        );
-    };
-    print("hand-written, not durable", &ceilings, &ceilings);
-    for ((name, _), measured) in variants.iter().zip(&ours) {
-        print(name, measured, &ceilings);
+    harness::print_row("hand-written, not durable", events, &ceilings, &ceilings);
+    for ((name, _, _), measured) in VARIANTS.iter().zip(&ours) {
+        harness::print_row(&format!("forebay, {name}"), events, measured, &ceilings);
+    }
+    if let [_, _, end, each_second, each_100_ms] = ours.as_slice() {
+        for (name, often) in [("each second", each_second), ("each 100 ms", each_100_ms)] {
+            let ratio = |pick: fn(&Measured) -> u128| {
+                median(often.iter().zip(end).map(|(often, end)| pick(often) * 1000 / pick(end).max(1))) as f64 / 1000.0
+            };
+            println!(
+                "checkpoints {name} against one at the end: wall {:.3} ×, CPU {:.3} ×",
+                ratio(|m| m.wall.as_micros()),
+                ratio(|m| m.cpu.as_micros())
+            );
+        }
     }
 }
 
-fn config(input: &Path, compression: &str) -> String {
+fn config(input: &Path, compression: &str, every: &str) -> String {
     format!(
         r#"
 [pipeline]
 name = "w1"
 state = "state"
+[checkpoint]
+every = "{every}"
+log_bytes = "1GiB"
 [log]
 compression = "{compression}"
 [source.plant]
