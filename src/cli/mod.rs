@@ -6,6 +6,7 @@ mod dump;
 pub mod explain;
 mod hints;
 pub mod log;
+mod log_repair;
 pub mod run;
 pub mod sample;
 
@@ -161,6 +162,7 @@ enum LogCommand {
     Stat(LogStat),
     Cat(LogCat),
     Verify(LogVerify),
+    Repair(LogRepair),
 }
 
 /// Show the segments of the log and what they hold.
@@ -206,6 +208,19 @@ struct LogVerify {
     /// text or json
     #[argh(option, default = "Format::Text")]
     format: Format,
+}
+
+/// Cut a damaged log where the damage begins, so that the pipeline can start again. Without --yes: only say what would
+/// be lost.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "repair")]
+struct LogRepair {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// do it
+    #[argh(switch)]
+    yes: bool,
 }
 
 /// How data is printed.
@@ -346,6 +361,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                     log::cat(&state_of(&a.place)?, &options, &mut out)
                 }
                 LogCommand::Verify(a) => log::verify(&state_of(&a.place)?, json(a.format), &mut out),
+                LogCommand::Repair(a) => return log_repair::repair(&state_of(&a.place)?, a.yes, &mut out),
             };
             match done {
                 Err(error) if error.is_broken_pipe() => Ok(()),

@@ -39,7 +39,7 @@ pub fn run(path: &Path) -> Result<(), Failure> {
 
 /// Checks the checkpointed state whole, up to a size, in a child process: LMDB trusts its pages, so reading a damaged
 /// one can end a process by a signal.
-fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
+pub(super) fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
     let data = state.join(DIRECTORY).join("data.mdb");
     let size_bytes = std::fs::metadata(&data).map_or(0, |metadata| metadata.len());
     if size_bytes == 0 {

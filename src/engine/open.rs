@@ -106,6 +106,8 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize) -> Result<St
         );
         return Err(EngineError::Configuration { message });
     }
+    // A repair that was committed, but died before the files had changed places.
+    super::repair::finish(disk.as_ref(), state, &meta)?;
     let identity = Identity {
         pipeline: meta.pipeline.clone(),
         epoch: meta.epoch,
@@ -461,7 +463,8 @@ fn log_start(writer: &mut LogWriter, clock: &LogClock) -> Result<(), EngineError
     Ok(())
 }
 
-fn log_options(config: &Config) -> LogOptions {
+/// How the log of a configuration is kept.
+pub fn log_options(config: &Config) -> LogOptions {
     LogOptions {
         segment_bytes: config.log.segment_bytes,
         max_bytes: config.log.max_size_bytes,
