@@ -46,6 +46,9 @@ struct RunArguments {
     /// the configuration file
     #[argh(positional)]
     config: PathBuf,
+    /// a sink that holds more than the log gives: keep that, and go on behind it (may be repeated)
+    #[argh(option)]
+    adopt: Vec<String>,
 }
 
 /// Find everything that is wrong with a configuration, without touching the outside.
@@ -331,7 +334,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => {
             drop(out);
-            run::run(&arguments.config)
+            run::run(&arguments.config, &arguments.adopt)
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
         Command::Explain(arguments) => explain::explain(&arguments.config, &mut out),

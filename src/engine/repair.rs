@@ -29,10 +29,16 @@ pub enum Repaired {
     /// A start would find no damage.
     Nothing,
     /// An earlier repair that a crash had interrupted was carried to its end.
-    Finished { aside: PathBuf },
+    Finished {
+        aside: PathBuf,
+    },
     /// Nothing was changed; this is what would be.
     Planned(RepairPlan),
-    Done { plan: RepairPlan, aside: PathBuf, epoch: Epoch },
+    Done {
+        plan: RepairPlan,
+        aside: PathBuf,
+        epoch: Epoch,
+    },
 }
 
 /// Repairs the log of a state, or only says what that would do.

@@ -65,6 +65,8 @@ pub struct RepairPlan {
     /// Number of the first new segment.
     number: u64,
     sources: Vec<(SourceId, String)>,
+    /// Length of the old segments, where a header tells it.
+    segment_bytes: Option<u64>,
 }
 
 impl RepairPlan {
@@ -82,7 +84,10 @@ impl RepairPlan {
 /// A step of a walk over all that can be read.
 enum Step<'a> {
     /// From here on frames follow one another, up to the next such step.
-    Begin { at: Lsn, after_missing: bool },
+    Begin {
+        at: Lsn,
+        after_missing: bool,
+    },
     Frame(&'a Frame),
     Fault(Fault),
     /// Something at the end of a segment that is no frame.
@@ -129,7 +134,8 @@ fn walk(
         match before {
             Some((last, end)) if last + 1 == number => {
                 if (end.lsn, end.previous_crc) != (cursor.lsn, cursor.previous_crc) {
-                    let (file, what) = (dir.join(segment_name(last)), "it ends before the next segment begins".to_owned());
+                    let (file, what) =
+                        (dir.join(segment_name(last)), "it ends before the next segment begins".to_owned());
                     visit(Step::Fault(Fault { file, offset: end.offset, what }))?;
                     visit(Step::Begin { at: cursor.lsn, after_missing: false })?;
                 }
@@ -183,18 +189,18 @@ pub fn examine(
     cut: Lsn,
 ) -> Result<Option<RepairPlan>, LogError> {
     let names = list(disk, dir)?.unwrap_or_default();
-    let mut sources = Vec::new();
+    let (mut sources, mut segment_bytes) = (Vec::new(), None);
     for number in names.segments.iter().rev() {
         let Opened::Segment(segment) = Segment::open(disk, dir, *number, Access::Read)? else { continue };
         let (file, header) = (segment.path, segment.header);
         if header.pipeline != pipeline {
             return Err(LogError::WrongPipeline { file, found: header.pipeline, expected: pipeline.to_owned() });
         }
-        if sources.is_empty() {
+        if segment_bytes.is_none() {
             if header.epoch != epoch {
                 return Err(LogError::WrongEpoch { file, found: header.epoch, expected: epoch });
             }
-            sources = header.sources;
+            (sources, segment_bytes) = (header.sources, Some(header.segment_bytes));
         }
     }
 
@@ -260,6 +266,7 @@ pub fn examine(
         stretch,
         number: names.segments.last().map_or(1, |number| number + 1),
         sources,
+        segment_bytes,
     };
     measure(disk, dir, epoch, &mut plan)?;
     Ok(Some(plan))
@@ -314,6 +321,7 @@ pub struct Rebuild<'a> {
     pub pipeline: &'a str,
     /// The old log's epoch, and the new one's.
     pub epochs: (Epoch, Epoch),
+    /// The pipeline's options; segments keep their old length where that is known.
     pub options: LogOptions,
     /// Log time of the checkpoint's cut.
     pub cut_time: LogTime,
@@ -352,7 +360,8 @@ fn build(
     let (old_epoch, epoch) = how.epochs;
     let identity = Identity { pipeline: how.pipeline.to_owned(), epoch, sources: plan.sources.clone() };
     // The cap holds for the log that is run; its checkpoints will bring it below.
-    let options = LogOptions { max_bytes: u64::MAX / 2, ..how.options };
+    let segment_bytes = plan.segment_bytes.unwrap_or(how.options.segment_bytes);
+    let options = LogOptions { max_bytes: u64::MAX / 2, segment_bytes, ..how.options };
     let segments = Segments::new(Arc::clone(disk), new_dir, options, Default::default());
     let mut writer = LogWriter::create(segments, identity, plan.number, plan.cut.plus(1), Some(how.cut_time))?;
     each_frame(disk.as_ref(), dir, old_epoch, &mut |stretch, frame| {
