@@ -6,6 +6,7 @@ mod dump;
 pub mod explain;
 mod hints;
 pub mod log;
+mod log_repair;
 pub mod run;
 pub mod sample;
 
@@ -45,6 +46,9 @@ struct RunArguments {
     /// the configuration file
     #[argh(positional)]
     config: PathBuf,
+    /// a sink that holds more than the log gives: keep that, and go on behind it (may be repeated)
+    #[argh(option)]
+    adopt: Vec<String>,
 }
 
 /// Find everything that is wrong with a configuration, without touching the outside.
@@ -161,6 +165,7 @@ enum LogCommand {
     Stat(LogStat),
     Cat(LogCat),
     Verify(LogVerify),
+    Repair(LogRepair),
 }
 
 /// Show the segments of the log and what they hold.
@@ -206,6 +211,19 @@ struct LogVerify {
     /// text or json
     #[argh(option, default = "Format::Text")]
     format: Format,
+}
+
+/// Cut a damaged log where the damage begins, so that the pipeline can start again. Without --yes: only say what would
+/// be lost.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "repair")]
+struct LogRepair {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// do it
+    #[argh(switch)]
+    yes: bool,
 }
 
 /// How data is printed.
@@ -316,7 +334,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => {
             drop(out);
-            run::run(&arguments.config)
+            run::run(&arguments.config, &arguments.adopt)
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
         Command::Explain(arguments) => explain::explain(&arguments.config, &mut out),
@@ -346,6 +364,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                     log::cat(&state_of(&a.place)?, &options, &mut out)
                 }
                 LogCommand::Verify(a) => log::verify(&state_of(&a.place)?, json(a.format), &mut out),
+                LogCommand::Repair(a) => return log_repair::repair(&state_of(&a.place)?, a.yes, &mut out),
             };
             match done {
                 Err(error) if error.is_broken_pipe() => Ok(()),

@@ -7,20 +7,29 @@ use std::process::{Command, Stdio};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-use super::Failure;
 use super::hints::hints;
+use super::{Failure, USAGE};
 use crate::checkpoint::{DIRECTORY, VERIFY_AT_START_BYTES};
 use crate::config;
 use crate::engine::EngineError;
 use crate::engine::run::{End, Summary, listen_for_stop, run as run_engine};
+use crate::settings::suggestion;
 use crate::source::guard_with;
 
-/// Runs the pipeline of a configuration file.
+/// Runs the pipeline of a configuration file. `adopt`: sinks whose output stays although the log does not give it.
 ///
 /// # Errors
 /// Whatever stopped it, with its exit code.
-pub fn run(path: &Path) -> Result<(), Failure> {
-    let config = config::load(path)?;
+pub fn run(path: &Path, adopt: &[String]) -> Result<(), Failure> {
+    let mut config = config::load(path)?;
+    for name in adopt {
+        let Some(sink) = config.sinks.iter_mut().find(|sink| sink.name == *name) else {
+            let known: Vec<&str> = config.sinks.iter().map(|sink| sink.name.as_str()).collect();
+            let message = format!("`--adopt {name}`: there is no such sink; {}", suggestion(name, &known));
+            return Err(Failure { message, code: USAGE });
+        };
+        sink.adopt = true;
+    }
     log_to_stderr();
     if !is_service() {
         let program = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
@@ -39,7 +48,7 @@ pub fn run(path: &Path) -> Result<(), Failure> {
 
 /// Checks the checkpointed state whole, up to a size, in a child process: LMDB trusts its pages, so reading a damaged
 /// one can end a process by a signal.
-fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
+pub(super) fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
     let data = state.join(DIRECTORY).join("data.mdb");
     let size_bytes = std::fs::metadata(&data).map_or(0, |metadata| metadata.len());
     if size_bytes == 0 {

@@ -89,6 +89,14 @@ pub trait Disk: Send + Sync {
     /// As `mkdir(2)` and `fsync(2)`.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
 
+    /// Removes an empty directory, on a disk that keeps such.
+    ///
+    /// # Errors
+    /// As `rmdir(2)`.
+    fn remove_dir(&self, _dir: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Makes the names in a directory durable. A failure is never to be retried.
     ///
     /// # Errors

@@ -127,12 +127,13 @@ impl Driver {
     /// # Errors
     /// As [`Driver::run`].
     pub fn end(mut self) -> Result<Counters, EngineError> {
+        let mut adopted = false;
         if self.parts.engine.ended() {
             self.parts.engine.flush()?;
-            self.parts.engine.replayed()?;
+            adopted = self.parts.engine.replayed()?;
         }
         self.wait_for_checkpoint()?;
-        if self.has_news() {
+        if self.has_news() || adopted {
             self.begin_checkpoint()?;
             self.wait_for_checkpoint()?;
         }
@@ -155,8 +156,12 @@ impl Driver {
         self.parts.engine.flush()?;
         // A pipeline of replayable sources alone may have lost the log's tail: it reads the same input again, and the
         // sinks compare it with what they hold.
-        if !self.parts.config.sources.iter().all(|source| source.connector.is_replayable()) {
-            self.parts.engine.replayed()?;
+        let all_replayable = self.parts.config.sources.iter().all(|source| source.connector.is_replayable());
+        if !all_replayable && self.parts.engine.replayed()? {
+            // At once: a crash behind this must not find the sink ahead again.
+            self.wait_for_checkpoint()?;
+            self.begin_checkpoint()?;
+            self.wait_for_checkpoint()?;
         }
         let records = self.parts.engine.last_lsn().0.saturating_sub(self.replay_from.0);
         if records > 0 {

@@ -4,6 +4,7 @@
 //! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
 //! - `run` is the shell: threads, start and stop; `commit` (group commit) and `drive` (checkpoints) are what they do, one
 //!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
+//! - `open` goes from a directory to a running engine, `repair` from a damaged log to one that opens.
 
 pub mod commit;
 pub mod drive;
@@ -11,6 +12,7 @@ pub mod graph;
 pub mod handover;
 pub mod host;
 pub mod open;
+pub mod repair;
 pub mod run;
 pub mod source_node;
 pub mod step;

@@ -106,6 +106,8 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize) -> Result<St
         );
         return Err(EngineError::Configuration { message });
     }
+    // A repair that was committed, but died before the files had changed places.
+    super::repair::finish(disk.as_ref(), state, &meta)?;
     let identity = Identity {
         pipeline: meta.pipeline.clone(),
         epoch: meta.epoch,
@@ -142,9 +144,14 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize) -> Result<St
 
     let stop = Stop::default();
     let mut engine = engine_at(config, &meta, &store, writer.sources(), batch_rows, &stop)?;
+    let adopts = config.sinks.iter().any(|sink| sink.adopt);
+    // What stays is on record before anything is written behind it.
+    let meta = if adopts { commit_now(config, &mut engine, &meta, &store, Vec::new())? } else { meta };
     if engine.ended() && tail_end <= meta.cut {
         refuse_new_input(config, &engine)?;
-        engine.replayed()?;
+        if engine.replayed()? {
+            commit_now(config, &mut engine, &meta, &store, Vec::new())?;
+        }
         return Ok(Start::Finished(engine.counters()));
     }
     let mut writer = writer;
@@ -330,9 +337,12 @@ fn open_sinks(
             let progress =
                 meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
             let opened = sink.connector.open(disk, &sink.fields, progress, stop.clone());
-            let sink_name = sink.name.clone();
-            let sink = opened.map_err(|source| EngineError::Sink { sink: sink_name.clone(), source })?;
-            Ok(OpenSink { name: sink_name, sink })
+            let name = sink.name.clone();
+            let mut opened = opened.map_err(|source| EngineError::Sink { sink: name.clone(), source })?;
+            if sink.adopt {
+                opened.adopt();
+            }
+            Ok(OpenSink { name, sink: opened })
         })
         .collect()
 }
@@ -380,6 +390,9 @@ fn change_config(
     for source in &mut old.sources {
         let new = config.sources.iter().find(|new| new.name == source.name);
         source.on_error = new.map_or(OnError::DeadLetter, |new| new.on_error);
+    }
+    for sink in &mut old.sinks {
+        sink.adopt = config.sinks.iter().any(|new| new.name == sink.name && new.adopt);
     }
     refuse_changed_state(config, &meta, store)?;
     // A signal ends the process at once here.
@@ -461,7 +474,8 @@ fn log_start(writer: &mut LogWriter, clock: &LogClock) -> Result<(), EngineError
     Ok(())
 }
 
-fn log_options(config: &Config) -> LogOptions {
+/// How the log of a configuration is kept.
+pub fn log_options(config: &Config) -> LogOptions {
     LogOptions {
         segment_bytes: config.log.segment_bytes,
         max_bytes: config.log.max_size_bytes,

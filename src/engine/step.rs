@@ -297,12 +297,14 @@ impl Engine {
         self.each_sink(|sink| sink.flush())
     }
 
-    /// The log is replayed: no sink may be ahead of it.
+    /// The log is replayed: no sink may be ahead of it. Gives whether one was, and was adopted: a checkpoint must follow.
     ///
     /// # Errors
     /// A sink is ahead, or failed.
-    pub fn replayed(&mut self) -> Result<(), EngineError> {
-        self.each_sink(|sink| sink.replayed())
+    pub fn replayed(&mut self) -> Result<bool, EngineError> {
+        let mut adopted = false;
+        self.each_sink(|sink| sink.replayed().map(|it| adopted |= it))?;
+        Ok(adopted)
     }
 
     /// A checkpoint is durable.

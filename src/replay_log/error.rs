@@ -19,13 +19,14 @@ pub enum LogError {
         source: io::Error,
     },
     #[error(
-        "{file} is corrupt at byte {offset}: {what}. Nothing was changed. Restore the \
-         state directory from a copy, or move it away to begin anew"
+        "{file} is corrupt at byte {offset}: {what}. Nothing was changed. Restore the state directory from a copy, or cut \
+         there: `forebay log repair {}` says first what would be lost", state_of(file).display()
     )]
     Corrupt { file: PathBuf, offset: u64, what: String },
     #[error(
         "the log in {dir} has lost durable data: {held}, but the newest checkpoint stands at LSN {cut}. Nothing \
-         was changed. Restore the state directory from a copy, or move it away to begin anew"
+         was changed. Restore the state directory from a copy, or go on without it: `forebay log repair {}` says first \
+         what would be lost", dir.parent().unwrap_or(dir).display()
     )]
     Lost { dir: PathBuf, held: String, cut: Lsn },
     #[error(
@@ -59,6 +60,11 @@ pub enum LogError {
     Trimmed { wanted: Lsn, first: Lsn },
     #[error("another instance runs on {path} (process {pid}); stop it first, or use another state directory")]
     Locked { path: PathBuf, pid: String },
+}
+
+/// The state directory whose log this file is of.
+fn state_of(file: &Path) -> &Path {
+    file.ancestors().nth(2).unwrap_or(file)
 }
 
 impl LogError {

@@ -7,7 +7,7 @@
 //! - [`format`]: the bytes, and their specification
 //! - `segment`: a segment's file
 //! - `retention`: the ring of files
-//! - `writer`, `reader`, `recovery`
+//! - `writer`, `reader`, `recovery`, `repair`
 //! - `inspect`: what `log stat` and `log verify` gather
 //!
 //! It does not know what records mean, when to commit or when a checkpoint allows a trim.
@@ -21,6 +21,7 @@ mod inspect;
 mod lock;
 mod reader;
 mod recovery;
+mod repair;
 mod retention;
 mod segment;
 mod writer;
@@ -33,6 +34,7 @@ pub use inspect::{KindSummary, SegmentSummary, Summary, summarize};
 pub use lock::StateLock;
 pub use reader::{LogReader, lsn_before_time};
 pub use recovery::{Recovered, Torn, open};
+pub use repair::{Fault, NEW_DIRECTORY, Rebuild, RepairPlan, examine, install, rebuild};
 pub use writer::{Identity, LogOptions, LogStats, LogWriter, SpaceWait, Wait};
 
 use crate::disk::Disk;

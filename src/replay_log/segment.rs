@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::LogError;
 use super::format::{
-    ALIGNMENT, FRAME_HEADER_BYTES, FormatError, FrameHeader, PAGE_BYTES, Place, SEGMENT_BYTES_MAX, SegmentHeader,
-    max_frame_bytes,
+    ALIGNMENT, FRAME_HEADER_BYTES, FormatError, FrameHeader, PAGE_BYTES, Place, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
+    SegmentHeader, max_frame_bytes,
 };
 use crate::disk::{Access, Disk, DiskFile};
-use crate::event::{LogTime, Lsn, Run};
+use crate::event::{Epoch, LogTime, Lsn, Run};
 
 const SEGMENT_SUFFIX: &str = ".segment";
 const SPARE_SUFFIX: &str = ".spare";
@@ -127,6 +127,37 @@ impl Segment {
             Ok(header) if header.number != number => Ok(Opened::Other),
             Ok(header) => Ok(Opened::Segment(Segment { path, file, header, header_bytes: length as u64 })),
             Err(why) => Ok(Opened::Bad(why)),
+        }
+    }
+
+    /// A segment of this epoch whose header cannot be read: its frames can be, where they bear their places.
+    pub fn without_header(disk: &dyn Disk, dir: &Path, number: u64, epoch: Epoch) -> Result<Segment, LogError> {
+        let path = dir.join(segment_name(number));
+        let file = disk.open(&path, Access::Read).map_err(LogError::io("open", &path))?;
+        let length = file.length().map_err(LogError::io("read", &path))?;
+        let header = SegmentHeader {
+            pipeline: String::new(),
+            epoch,
+            number,
+            first_lsn: Lsn::ZERO,
+            previous_crc: 0,
+            last_time: None,
+            segment_bytes: length.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
+            sources: Vec::new(),
+        };
+        Ok(Segment { path, file, header, header_bytes: PAGE_BYTES as u64 })
+    }
+
+    /// The first intact frame at or behind `offset`, whatever it follows, as the cursor that finds it.
+    pub fn next_frame(&self, offset: u64) -> Result<Option<Cursor>, LogError> {
+        let Some(offset) = self.find_frame(offset)? else { return Ok(None) };
+        let mut frame = Vec::new();
+        let limit = max_frame_bytes(self.header.segment_bytes);
+        match read_frame(self.file.as_ref(), &self.path, self.place(offset), limit, &mut frame)? {
+            Found::Intact(header) => {
+                Ok(Some(Cursor { offset, lsn: header.first_lsn, previous_crc: header.previous_crc }))
+            }
+            Found::Zeros | Found::Bad(_) => Ok(None),
         }
     }
 

@@ -9,6 +9,10 @@
 //!   how much was there.
 //! - More bytes than are regenerated mean that the log lost what it had promised: refused ([`SinkError::Ahead`]), and
 //!   refused again at the next start.
+//! - Unless the output is adopted (`run --adopt`): then every byte that was found stays. Rows that replay regenerates and
+//!   that stand there, from the checkpointed length on, are passed over; from the first row that differs on, or where the
+//!   replay ends, rows go behind the end of the file. Its last line must be complete. The length that stays is in the
+//!   checkpoint before the first row is written, so that a crash in between repeats nothing.
 //!
 //! With `roll_size` or `roll_every` rows go to `NAME-FIRST.EXT.open`, where FIRST is the number of the first row; a file
 //! that is complete becomes `NAME-FIRST.EXT` once a checkpoint covers its end, and is never touched again. Where a file
@@ -27,7 +31,7 @@ use std::time::Duration;
 use arrow_array::{Array as _, ArrayRef};
 use serde::{Deserialize, Serialize};
 
-use super::{BUFFER_BYTES, Flushed, Sink, SinkError, directory_of, write_all_waiting};
+use super::{ADOPT, BUFFER_BYTES, Flushed, MOVE_AWAY, Sink, SinkError, directory_of, write_all_waiting};
 use crate::disk::{Access, Disk, DiskFile, Stop};
 use crate::event::LogTime;
 use crate::expr::Field;
@@ -124,6 +128,8 @@ fn duration_text(duration: Duration) -> String {
 #[derive(Serialize, Deserialize)]
 enum Progress {
     V1(Position),
+    /// The same of an adopted output, of which so many bytes stay.
+    V2(Position, u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,6 +232,12 @@ struct Output {
     found_length: u64,
     /// A difference to what was found was met: no more comparing.
     differs: bool,
+    /// The output is adopted: so many bytes stay, whatever they are. Until they are passed.
+    keeps: Option<u64>,
+    /// Something was found that is not regenerated, and stays.
+    adopted: bool,
+    /// What to do where it is ahead of the log.
+    remedy: &'static str,
     /// Bytes that a checkpoint has made durable, or is about to.
     synced_length: u64,
 }
@@ -249,21 +261,67 @@ impl Output {
             return Err(SinkError::Short { path: path.display().to_string(), length: found_length, durable });
         }
         let (disk, file) = (Arc::clone(disk), Arc::from(file));
-        Ok(Output { disk, file, path, length: durable, found_length, differs: false, synced_length: durable })
+        Ok(Output {
+            disk,
+            file,
+            path,
+            length: durable,
+            found_length,
+            differs: false,
+            keeps: None,
+            adopted: false,
+            remedy: if lock_it { ADOPT } else { MOVE_AWAY },
+            synced_length: durable,
+        })
     }
 
-    /// Whether it ends with a line end (or is empty).
-    fn ends_with_line_end(&self) -> Result<bool, SinkError> {
-        let Some(last) = self.found_length.checked_sub(1) else { return Ok(true) };
+    /// Whether its first `length` bytes end with a line end (or are none).
+    fn ends_with_line_end(&self, length: u64) -> Result<bool, SinkError> {
+        let Some(last) = length.checked_sub(1) else { return Ok(true) };
         let mut byte = [0];
         let read = self.file.read_full_at(&mut byte, last);
         read.map_err(|error| SinkError::io("cannot read", &self.path, error))?;
         Ok(byte == [b'\n'])
     }
 
-    /// Makes `bytes` stand behind what stands already.
-    fn put(&mut self, bytes: &[u8], stop: &Stop) -> Result<(), SinkError> {
-        let equal = self.compare(bytes)?;
+    /// Where comparing with what was found ends.
+    fn compared_length(&self) -> u64 {
+        self.keeps.unwrap_or(self.found_length)
+    }
+
+    /// Whether what is put next is compared with what was found.
+    fn compares(&self) -> bool {
+        !self.differs && self.length < self.compared_length()
+    }
+
+    /// Goes on behind what is kept, though it is not what is regenerated.
+    fn adopt(&mut self, kept_length: u64) -> Result<(), SinkError> {
+        if !self.ends_with_line_end(kept_length)? {
+            return Err(SinkError::Unterminated { path: self.path.display().to_string() });
+        }
+        tracing::warn!(
+            path = %self.path.display(),
+            held_bytes = kept_length,
+            regenerated_bytes = self.length,
+            "adopted: the output holds more than the log gives, or something else; it stays, and rows go on behind it"
+        );
+        self.length = kept_length;
+        (self.keeps, self.differs, self.adopted) = (None, false, true);
+        Ok(())
+    }
+
+    /// Makes `bytes` stand behind what stands already. `rows`: where rows begin in them.
+    fn put(&mut self, bytes: &[u8], rows: &[usize], stop: &Stop) -> Result<(), SinkError> {
+        let mut equal = self.compare(bytes)?;
+        if let Some(kept_length) = self.keeps.filter(|_| equal < bytes.len()) {
+            if self.differs {
+                // The row that differs is written whole.
+                equal = rows.iter().rev().find(|row| **row <= equal).copied().unwrap_or(0);
+                self.adopt(kept_length)?;
+            }
+            self.keeps = None;
+            equal += self.compare(bytes.get(equal..).unwrap_or_default())?;
+        }
         let rest = bytes.get(equal..).unwrap_or_default();
         if !rest.is_empty() {
             self.check_in_place()?;
@@ -280,8 +338,8 @@ impl Output {
         const CHUNK_BYTES: usize = 64 << 10;
         let mut equal = 0;
         let mut chunk = Vec::new();
-        while !self.differs && self.length < self.found_length && equal < bytes.len() {
-            let left = usize::try_from(self.found_length - self.length).unwrap_or(usize::MAX);
+        while self.compares() && equal < bytes.len() {
+            let left = usize::try_from(self.compared_length() - self.length).unwrap_or(usize::MAX);
             let wanted = bytes.get(equal..).unwrap_or_default();
             let wanted = wanted.get(..left.min(CHUNK_BYTES)).unwrap_or(wanted);
             chunk.resize(wanted.len(), 0);
@@ -293,12 +351,14 @@ impl Output {
             self.length += same as u64;
             if same < wanted.len() {
                 self.differs = true;
-                tracing::warn!(
-                    path = %self.path.display(),
-                    offset = self.length,
-                    bytes = self.found_length - self.length,
-                    "output behind the last checkpoint was damaged and is written again"
-                );
+                if self.keeps.is_none() {
+                    tracing::warn!(
+                        path = %self.path.display(),
+                        offset = self.length,
+                        bytes = self.found_length - self.length,
+                        "output behind the last checkpoint was damaged and is written again"
+                    );
+                }
             }
         }
         Ok(equal)
@@ -321,7 +381,8 @@ impl Output {
     fn check_regenerated(&self) -> Result<(), SinkError> {
         if self.length < self.found_length {
             let path = self.path.display().to_string();
-            return Err(SinkError::Ahead { path, length: self.found_length, regenerated: self.length });
+            let (length, regenerated) = (self.found_length, self.length);
+            return Err(SinkError::Ahead { path, length, regenerated, remedy: self.remedy });
         }
         Ok(())
     }
@@ -355,6 +416,8 @@ pub struct FileSink {
     part_began_us: Option<i64>,
     output: Output,
     buffer: Vec<u8>,
+    /// Where rows begin in the buffer, as long as what an adopted output keeps is not passed.
+    buffer_rows: Vec<usize>,
     /// The row being encoded.
     row: Vec<u8>,
     closed: Vec<Part>,
@@ -387,19 +450,21 @@ impl FileSink {
         let lock_file = if names.rolls { Some(open_lock(disk.as_ref(), &names)?) } else { None };
         let saved = match progress.map(postcard::from_bytes) {
             None => None,
-            Some(Ok(Progress::V1(saved))) => Some(saved),
+            Some(Ok(Progress::V1(saved))) => Some((saved, None)),
+            Some(Ok(Progress::V2(saved, kept_length))) => Some((saved, Some(kept_length))),
             Some(Err(error)) => {
                 let path = config.path.display().to_string();
                 return Err(SinkError::Progress { path, reason: error.to_string() });
             }
         };
         let (position, output) = match saved {
-            Some(saved) if saved.path == config.path && saved.rolls == names.rolls => {
-                let output = resume(disk, &names, &saved)?;
+            Some((saved, keeps)) if saved.path == config.path && saved.rolls == names.rolls => {
+                let mut output = resume(disk, &names, &saved)?;
+                output.keeps = keeps;
                 (saved, output)
             }
             // The configuration changed after a checkpoint, so all rows so far are in the old output.
-            Some(saved) => {
+            Some((saved, _)) => {
                 let old = Names::new(&saved.path, saved.rolls);
                 let mut complete = saved.closed;
                 if saved.rolls && saved.part.length > 0 {
@@ -425,6 +490,7 @@ impl FileSink {
             part_began_us: position.part_began_us,
             output,
             buffer: Vec::new(),
+            buffer_rows: Vec::new(),
             row: Vec::new(),
             closed: Vec::new(),
             closed_in_checkpoint: 0,
@@ -438,8 +504,9 @@ impl FileSink {
     /// Hands the buffer to the operating system.
     fn drain(&mut self) -> Result<(), SinkError> {
         if !self.buffer.is_empty() {
-            self.output.put(&self.buffer, &self.stop)?;
+            self.output.put(&self.buffer, &self.buffer_rows, &self.stop)?;
             self.buffer.clear();
+            self.buffer_rows.clear();
         }
         Ok(())
     }
@@ -491,7 +558,9 @@ fn open_part(disk: &Arc<dyn Disk>, names: &Names, first_row: u64) -> Result<Outp
     let complete = names.complete(first_row);
     match length_of(disk.as_ref(), &complete)? {
         // It became complete under a later checkpoint than this state's.
-        Some(length) => Err(SinkError::Ahead { path: complete.display().to_string(), length, regenerated: 0 }),
+        Some(length) => {
+            Err(SinkError::Ahead { path: complete.display().to_string(), length, regenerated: 0, remedy: MOVE_AWAY })
+        }
         None => Output::open(disk, names.open(first_row), 0, false),
     }
 }
@@ -514,7 +583,9 @@ fn begin(disk: &Arc<dyn Disk>, names: &Names, existing: Existing, rows: u64) -> 
                 let append = "set `existing = \"append\"` to write behind what it holds";
                 return Err(SinkError::Exists { path, append });
             }
-            Existing::Append if !output.ends_with_line_end()? => return Err(SinkError::Unterminated { path }),
+            Existing::Append if !output.ends_with_line_end(output.found_length)? => {
+                return Err(SinkError::Unterminated { path });
+            }
             Existing::Append => output.length = output.found_length,
         }
     }
@@ -531,7 +602,7 @@ fn resume(disk: &Arc<dyn Disk>, names: &Names, saved: &Position) -> Result<Outpu
         && let Some(length) = length_of(disk.as_ref(), &complete)?
     {
         let path = complete.display().to_string();
-        return Err(SinkError::Ahead { path, length, regenerated: part.length });
+        return Err(SinkError::Ahead { path, length, regenerated: part.length, remedy: MOVE_AWAY });
     }
     let output = Output::open(disk, names.open(part.first_row), part.length, !names.rolls)?;
     finish_closed(disk.as_ref(), names, &saved.closed)?;
@@ -552,7 +623,7 @@ fn finish_closed(disk: &dyn Disk, names: &Names, closed: &[Part]) -> Result<(), 
             return Err(SinkError::Short { path, length, durable: part.length });
         }
         if length > part.length {
-            return Err(SinkError::Ahead { path, length, regenerated: part.length });
+            return Err(SinkError::Ahead { path, length, regenerated: part.length, remedy: MOVE_AWAY });
         }
         if found == &open {
             disk.rename(&open, &complete).map_err(|error| SinkError::io("cannot rename", &open, error))?;
@@ -577,6 +648,9 @@ impl Sink for FileSink {
                 self.buffer.extend_from_slice(&self.header);
             }
             self.part_began_us.get_or_insert(time.0);
+            if self.output.keeps.is_some() {
+                self.buffer_rows.push(self.buffer.len());
+            }
             self.buffer.extend_from_slice(&self.row);
             self.rows += 1;
             if self.buffer.len() >= BUFFER_BYTES {
@@ -600,7 +674,11 @@ impl Sink for FileSink {
             part_began_us: self.part_began_us,
             closed: self.closed.clone(),
         };
-        let progress = postcard::to_allocvec(&Progress::V1(position)).unwrap_or_default();
+        let progress = match self.output.keeps {
+            None => Progress::V1(position),
+            Some(kept_length) => Progress::V2(position, kept_length),
+        };
+        let progress = postcard::to_allocvec(&progress).unwrap_or_default();
         let mut files = std::mem::take(&mut self.unsynced);
         if self.output.synced_length != self.output.length {
             files.push((Arc::clone(&self.output.file), self.output.path.clone()));
@@ -624,16 +702,25 @@ impl Sink for FileSink {
         finish_closed(self.disk.as_ref(), &self.names, &covered)
     }
 
-    fn replayed(&mut self) -> Result<(), SinkError> {
+    fn adopt(&mut self) {
+        if !self.names.rolls {
+            self.output.keeps.get_or_insert(self.output.found_length);
+        }
+    }
+
+    fn replayed(&mut self) -> Result<bool, SinkError> {
         self.drain()?;
+        if let Some(kept_length) = self.output.keeps.take().filter(|kept| self.output.length < *kept) {
+            self.output.adopt(kept_length)?;
+        }
         self.output.check_regenerated()?;
         if self.names.rolls
             && let Some((path, length)) = self.names.first_behind(self.disk.as_ref(), self.first_row)?
         {
             let path = path.display().to_string();
-            return Err(SinkError::Ahead { path, length, regenerated: 0 });
+            return Err(SinkError::Ahead { path, length, regenerated: 0, remedy: MOVE_AWAY });
         }
-        Ok(())
+        Ok(self.output.adopted)
     }
 }
 

@@ -151,11 +151,16 @@ pub trait Sink: Send {
     /// The medium failed.
     fn committed(&mut self) -> Result<(), SinkError>;
 
-    /// Replay has regenerated all that the log holds: a sink that is ahead of it means lost log data.
+    /// Before the first row: whatever stands in the medium is to stay, also where the log does not give it. Then
+    /// [`Sink::replayed`] takes it as this state's instead of refusing it. A sink that is never ahead has nothing to adopt.
+    fn adopt(&mut self) {}
+
+    /// Replay has regenerated all that the log holds: a sink that is ahead of it means lost log data. Gives whether
+    /// something was adopted; a checkpoint must follow at once then.
     ///
     /// # Errors
     /// [`SinkError::Ahead`].
-    fn replayed(&mut self) -> Result<(), SinkError>;
+    fn replayed(&mut self) -> Result<bool, SinkError>;
 }
 
 /// What a checkpoint needs of a sink.
@@ -180,8 +185,11 @@ pub enum SinkError {
     },
     #[error("{path} is {length} bytes long, but {durable} bytes of it were durable: it was cut or replaced")]
     Short { path: String, length: u64, durable: u64 },
-    #[error("{path} holds {length} bytes, but the log gives only {regenerated}: durable log data was lost")]
-    Ahead { path: String, length: u64, regenerated: u64 },
+    #[error(
+        "{path} holds {length} bytes, but the log gives only {regenerated}: durable log data was lost, or this state is an \
+         older copy. Restore the newer state, or {remedy}"
+    )]
+    Ahead { path: String, length: u64, regenerated: u64, remedy: &'static str },
     #[error("{path} holds data already, but this state has never written to it: move it away, or {append}")]
     Exists { path: String, append: &'static str },
     #[error("{path} does not end with a line end, so nothing can be appended: complete or remove its last line")]
@@ -222,6 +230,12 @@ impl SinkError {
         }
     }
 }
+
+/// What to do about a file that is ahead of the log.
+const ADOPT: &str =
+    "keep what is there and go on behind it: start once with `forebay run CONFIG --adopt` and this sink's name";
+/// The same for one of several files of an output.
+const MOVE_AWAY: &str = "move this file and the ones behind it away: files of a rolled output cannot be adopted";
 
 /// Buffered rows are handed over when they are this many bytes.
 const BUFFER_BYTES: usize = 256 << 10;

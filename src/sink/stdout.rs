@@ -135,8 +135,8 @@ impl Sink for StdoutSink {
         Ok(())
     }
 
-    fn replayed(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    fn replayed(&mut self) -> Result<bool, SinkError> {
+        Ok(false)
     }
 }
 

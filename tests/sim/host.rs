@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -144,6 +144,7 @@ pub struct SimHost {
     pub store: ModelStore,
     pub clock: Arc<ManualClock>,
     pub starting: Arc<AtomicBool>,
+    epochs: AtomicU8,
     broken: Broken,
 }
 
@@ -155,6 +156,7 @@ impl SimHost {
             disk,
             clock: Arc::new(ManualClock::new(wall_us)),
             starting: Arc::default(),
+            epochs: AtomicU8::new(7),
             broken,
         }
     }
@@ -178,7 +180,7 @@ impl Host for SimHost {
     }
 
     fn epoch(&self) -> Result<Epoch, EngineError> {
-        Ok(Epoch([7; 16]))
+        Ok(Epoch([self.epochs.fetch_add(1, Ordering::Relaxed); 16]))
     }
 }
 

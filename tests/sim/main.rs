@@ -10,6 +10,7 @@
 mod broken;
 mod host;
 mod pipeline;
+mod repair;
 mod run;
 
 use std::sync::Mutex;

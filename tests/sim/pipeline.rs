@@ -37,6 +37,8 @@ state = "{STATE}"
 [checkpoint]
 every = "1h"
 [log]
+max_size = "1MiB"
+segment = "64KiB"
 compression = "{compression}"
 [source.plant]
 type = "file"

@@ -30,7 +30,7 @@ use crate::host::{SimHost, SimWorker};
 use crate::pipeline::{OUT, STATE, config, messages, number};
 
 /// 2026-04-02T01:00:00Z.
-const BEGIN_US: i64 = 1_775_091_600_000_000;
+pub const BEGIN_US: i64 = 1_775_091_600_000_000;
 /// Lives after which a simulation makes no progress.
 const LIVES_MAX: u32 = 12;
 /// Bytes of one commit at most, so that runs with a position stay whole.
@@ -128,7 +128,7 @@ fn records(runs: &[Run]) -> Vec<Record> {
 
 /// Why a life ended.
 #[derive(Debug)]
-enum End {
+pub enum End {
     Failed(EngineError),
     /// The promise is broken.
     Violation(String),
@@ -148,17 +148,17 @@ impl From<LogError> for End {
 }
 
 /// A process: an opened state and what runs on it.
-struct Process {
-    log: LogThread,
+pub struct Process {
+    pub log: LogThread,
     driver: Driver,
     handover: Arc<Handover>,
-    shared: Arc<Shared>,
+    pub shared: Arc<Shared>,
     replayed: smol::channel::Receiver<Replayed>,
     _lock: StateLock,
 }
 
 impl Process {
-    fn new(host: &SimHost, config: &Arc<Config>, opened: Opened, seed: u64) -> Process {
+    pub fn new(host: &SimHost, config: &Arc<Config>, opened: Opened, seed: u64) -> Process {
         let Opened { engine, store, mut writer, clock, tail_end, torn: _, checkpoint, lock, stop } = opened;
         // Small, so that the engine reads from the disk, too.
         let handover = Arc::new(Handover::new(8 << 10, writer.last_lsn()));
@@ -196,11 +196,11 @@ impl Process {
         Process { log, driver, handover, shared, replayed, _lock: lock }
     }
 
-    fn round(&mut self) -> Result<bool, EngineError> {
+    pub fn round(&mut self) -> Result<bool, EngineError> {
         self.driver.round(Duration::ZERO)
     }
 
-    fn replay(&mut self) -> Result<Replayed, EngineError> {
+    pub fn replay(&mut self) -> Result<Replayed, EngineError> {
         loop {
             if let Ok(replayed) = self.replayed.try_recv() {
                 return Ok(replayed);
@@ -210,7 +210,7 @@ impl Process {
     }
 
     /// Logs runs; a full log has the engine go on until it is not.
-    fn commit(&mut self, mut runs: Vec<Run>) -> Result<(), End> {
+    pub fn commit(&mut self, mut runs: Vec<Run>) -> Result<(), End> {
         for _ in 0..10_000 {
             match self.log.commit(runs)? {
                 None => return Ok(()),
