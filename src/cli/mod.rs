@@ -8,6 +8,7 @@ mod hints;
 pub mod log;
 pub mod run;
 pub mod sample;
+pub mod test;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,6 +34,7 @@ enum Command {
     Run(RunArguments),
     Check(CheckArguments),
     Explain(ExplainArguments),
+    Test(TestArguments),
     Sample(SampleArguments),
     Checkpoint(CheckpointArguments),
     Log(LogArguments),
@@ -66,6 +68,18 @@ struct ExplainArguments {
     /// the configuration file
     #[argh(positional)]
     config: PathBuf,
+}
+
+/// Run the [[test]]s of a configuration: rows in, expected rows out, event time driven by the rows.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "test")]
+struct TestArguments {
+    /// the configuration file
+    #[argh(positional)]
+    config: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
 }
 
 /// Print a complete, commented configuration to start from.
@@ -320,6 +334,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
         Command::Explain(arguments) => explain::explain(&arguments.config, &mut out),
+        Command::Test(arguments) => test::test(&arguments.config, arguments.format, &mut out),
         Command::Sample(_) => print(&mut out, sample::SAMPLE),
         Command::Checkpoint(arguments) => {
             let done = match arguments.command {

@@ -2,6 +2,7 @@
 //!
 //! - `step` is the synchronous core: a frame of the log in, rows to sinks out; no clock, no I/O but the sinks'.
 //! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
+//! - `trial` runs the tests of a configuration through it.
 //! - `run` is the shell: threads, start and stop; `commit` (group commit) and `drive` (checkpoints) are what they do, one
 //!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
 
@@ -14,6 +15,7 @@ pub mod open;
 pub mod run;
 pub mod source_node;
 pub mod step;
+pub mod trial;
 pub mod watermark;
 
 use thiserror::Error;
