@@ -68,6 +68,9 @@ struct ExplainArguments {
     /// the configuration file
     #[argh(positional)]
     config: PathBuf,
+    /// print the SQL that runs the pipeline on a Flink cluster instead
+    #[argh(switch)]
+    flink: bool,
 }
 
 /// Run the [[test]]s of a configuration: rows in, expected rows out, event time driven by the rows.
@@ -333,7 +336,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             run::run(&arguments.config)
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
-        Command::Explain(arguments) => explain::explain(&arguments.config, &mut out),
+        Command::Explain(arguments) => explain::explain(&arguments.config, arguments.flink, &mut out),
         Command::Test(arguments) => test::test(&arguments.config, arguments.format, &mut out),
         Command::Sample(_) => print(&mut out, sample::SAMPLE),
         Command::Checkpoint(arguments) => {

@@ -4,6 +4,7 @@
 //! and column. Connectors, formats and sinks read their own keys (`settings`); this module owns what belongs to no
 //! one of them: names, references between tables, the order of queries.
 
+mod flink;
 mod plan;
 mod test;
 

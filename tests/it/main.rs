@@ -6,6 +6,7 @@
 mod commands;
 mod config_errors;
 mod conformance;
+mod flink_script;
 mod full;
 mod kills;
 mod pipeline_tests;
