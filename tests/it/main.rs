@@ -6,6 +6,7 @@
 mod commands;
 mod config_errors;
 mod conformance;
+mod features;
 mod flink_script;
 mod full;
 mod kills;
