@@ -423,6 +423,72 @@ impl<'a> Section<'a> {
         Some(list)
     }
 
+    /// The tables of a list of tables (`[[test]]`), in the document's order.
+    pub fn sections(&mut self, key: &'static str) -> Vec<Section<'a>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let DeValue::Array(items) = value.get_ref() else {
+            self.wrong(key, value, &format!("a list of tables ([[{}]])", self.dotted(key)));
+            return Vec::new();
+        };
+        items.iter().filter_map(|item| self.as_section(key, item)).collect()
+    }
+
+    /// A list of strings, or the lines of one string that are not blank, each with its place.
+    pub fn lines(&mut self, key: &'static str) -> Option<Vec<Text>> {
+        let value = self.value(key)?;
+        self.as_lines(key, value)
+    }
+
+    fn as_lines(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Option<Vec<Text>> {
+        match value.get_ref() {
+            DeValue::String(all) => {
+                let whole = self.located(all, value.span());
+                let line = |line: &str| {
+                    let start = line.as_ptr() as usize - all.as_ptr() as usize;
+                    let span = whole.locate(start..start + line.len());
+                    Text { value: line.to_owned(), verbatim_at: whole.verbatim_at.map(|_| span.start), span }
+                };
+                Some(all.lines().map(str::trim).filter(|text| !text.is_empty()).map(line).collect())
+            }
+            DeValue::Array(items) => {
+                let mut list = Vec::new();
+                for item in items.iter() {
+                    let DeValue::String(text) = item.get_ref() else {
+                        let (key, found) = (self.dotted(key), type_name(item.get_ref()));
+                        let help = "write each row in quotes, as it comes: '{\"a\":1}'";
+                        let message = format!("`{key}` must be a list of strings; this is {found}");
+                        self.problem(item.span(), message, Some(help.into()));
+                        return None;
+                    };
+                    list.push(self.located(text, item.span()));
+                }
+                Some(list)
+            }
+            _ => {
+                self.wrong(key, value, "a list of strings, or one string with a row a line");
+                None
+            }
+        }
+    }
+
+    /// The entries of a table of names to [`Section::lines`], in the document's order.
+    pub fn named_lines(&mut self, key: &'static str) -> Vec<(Text, Vec<Text>)> {
+        let Some(parent) = self.section(key) else { return Vec::new() };
+        let entries = parent.table.iter().filter_map(|(name, value)| {
+            if let DeValue::Table(inner) = value.get_ref() {
+                let dotted = inner.keys().next().map_or(String::new(), |key| format!(".{}", key.get_ref()));
+                let (path, name) = (parent.dotted(name.get_ref()), name.get_ref());
+                let message = format!("`{path}` must be a list of strings, not a table");
+                let help = format!("write a name with a dot in quotes: \"{name}{dotted}\" = […]");
+                parent.problem(value.span(), message, Some(help));
+                return None;
+            }
+            let lines = parent.as_lines(name.get_ref(), value)?;
+            Some((Text { value: name.get_ref().to_string(), span: name.span(), verbatim_at: None }, lines))
+        });
+        entries.collect()
+    }
+
     /// Reports every key that nobody asked for, with the nearest one that exists.
     pub fn finish(self) {
         for (name, _) in self.table {

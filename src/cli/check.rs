@@ -58,12 +58,13 @@ pub fn check(path: &Path, format: Format, out: &mut dyn Write) -> Result<(), Fai
 
 fn text(config: &Config) -> String {
     let mut text = format!(
-        "{}: valid. Pipeline {}: {}, {}, {}\n",
+        "{}: valid. Pipeline {}: {}, {}, {}, {}\n",
         config.file,
         config.pipeline.name,
         counted(config.sources.len(), "source", "sources"),
         counted(config.queries.len(), "query", "queries"),
-        counted(config.sinks.len(), "sink", "sinks")
+        counted(config.sinks.len(), "sink", "sinks"),
+        counted(config.tests.len(), "test", "tests")
     );
     for sink in &config.sinks {
         text += &format!("  sink {} ← {}: {}\n", sink.name, sink.from, sink.connector.guarantee().name());

@@ -1,4 +1,5 @@
-//! `forebay explain`: sources, the plan of each query as a tree, sinks with their guarantees.
+//! `forebay explain`: sources, the plan of each query as a tree, sinks with their guarantees; with `--flink` the SQL that
+//! runs the pipeline on a Flink cluster.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,9 +11,9 @@ use crate::config::{self, Config, Source};
 ///
 /// # Errors
 /// The configuration is not valid.
-pub fn explain(path: &Path, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn explain(path: &Path, flink: bool, out: &mut dyn Write) -> Result<(), Failure> {
     let config = config::load(path)?;
-    print(out, &text(&config))
+    print(out, &if flink { config.flink_script() } else { text(&config) })
 }
 
 fn text(config: &Config) -> String {

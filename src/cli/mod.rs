@@ -9,6 +9,7 @@ pub mod log;
 mod log_repair;
 pub mod run;
 pub mod sample;
+pub mod test;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,7 @@ enum Command {
     Run(RunArguments),
     Check(CheckArguments),
     Explain(ExplainArguments),
+    Test(TestArguments),
     Sample(SampleArguments),
     Checkpoint(CheckpointArguments),
     Log(LogArguments),
@@ -70,6 +72,21 @@ struct ExplainArguments {
     /// the configuration file
     #[argh(positional)]
     config: PathBuf,
+    /// print the SQL that runs the pipeline on a Flink cluster instead
+    #[argh(switch)]
+    flink: bool,
+}
+
+/// Run the [[test]]s of a configuration: rows in, expected rows out, event time driven by the rows.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "test")]
+struct TestArguments {
+    /// the configuration file
+    #[argh(positional)]
+    config: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
 }
 
 /// Print a complete, commented configuration to start from.
@@ -337,7 +354,8 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             run::run(&arguments.config, &arguments.adopt)
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
-        Command::Explain(arguments) => explain::explain(&arguments.config, &mut out),
+        Command::Explain(arguments) => explain::explain(&arguments.config, arguments.flink, &mut out),
+        Command::Test(arguments) => test::test(&arguments.config, arguments.format, &mut out),
         Command::Sample(_) => print(&mut out, sample::SAMPLE),
         Command::Checkpoint(arguments) => {
             let done = match arguments.command {

@@ -4,7 +4,9 @@
 //! and column. Connectors, formats and sinks read their own keys (`settings`); this module owns what belongs to no
 //! one of them: names, references between tables, the order of queries.
 
+mod flink;
 mod plan;
+mod test;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,6 +27,7 @@ use crate::sql::plan::Plan;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 pub use plan::{SYSTEM_COLUMNS, Stream};
+pub use test::{Expected, Test, TestInput};
 
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]
@@ -43,6 +46,8 @@ pub struct Config {
     /// In topological order, ties by name.
     pub queries: Vec<Query>,
     pub sinks: Vec<Sink>,
+    /// `[[test]]`: what `forebay test` runs.
+    pub tests: Vec<Test>,
 }
 
 /// `[pipeline]`.
@@ -245,6 +250,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
         let help = "add a [sink.NAME] table with `type`, `from` and what the type needs; see `forebay sample`";
         root.problem(root.span(), "there is no sink, so no result would go anywhere", Some(help.into()));
     }
+    let tests = test::read_tests(root, &sources, &queries, &names);
     Some(Config {
         file: file.to_owned(),
         text: text.to_owned(),
@@ -256,6 +262,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
         sources,
         queries: queries.into_iter().filter_map(|(_, query)| query).collect(),
         sinks,
+        tests,
     })
 }
 
@@ -399,6 +406,22 @@ fn read_source(name: &str, mut section: Section<'_>, limits: &LogPolicy) -> Opti
     whole.then_some(source)
 }
 
+/// What to write instead of a stream that does not exist; `None` where its source has an error of its own.
+fn stream_help(from: &str, sources: &[Source], names: &BTreeMap<String, &'static str>) -> Option<String> {
+    let base = from.split('.').next().unwrap_or_default();
+    if names.get(base) == Some(&"source") && !sources.iter().any(|source| source.name == base) {
+        return None;
+    }
+    Some(match nearest(base, names.keys().map(String::as_str)) {
+        Some(near) if near != base => format!("did you mean `{near}`?"),
+        _ => {
+            let mut all: Vec<&str> = names.keys().map(String::as_str).collect();
+            all.extend(["QUERY.late", "QUERY.errors", "SOURCE.dead"]);
+            suggestion(from, &all)
+        }
+    })
+}
+
 fn read_sink(
     name: &str,
     mut section: Section<'_>,
@@ -411,18 +434,7 @@ fn read_sink(
         plan::Resolved::Stream(stream, fields, columns) => Some((stream, fields, columns)),
         plan::Resolved::Broken => None,
         plan::Resolved::Unknown => {
-            let base = from.split('.').next().unwrap_or_default();
-            if names.get(base) == Some(&"source") && !sources.iter().any(|source| source.name == base) {
-                return None;
-            }
-            let help = match nearest(base, names.keys().map(String::as_str)) {
-                Some(near) if near != base => format!("did you mean `{near}`?"),
-                _ => {
-                    let mut all: Vec<&str> = names.keys().map(String::as_str).collect();
-                    all.extend(["QUERY.late", "QUERY.errors", "SOURCE.dead"]);
-                    suggestion(&from, &all)
-                }
-            };
+            let help = stream_help(&from, sources, names)?;
             section.problem_at("from", format!("`{from}` names nothing that a sink can read"), Some(help));
             None
         }

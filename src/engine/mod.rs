@@ -2,6 +2,7 @@
 //!
 //! - `step` is the synchronous core: a frame of the log in, rows to sinks out; no clock, no I/O but the sinks'.
 //! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
+//! - `trial` runs the tests of a configuration through it.
 //! - `run` is the shell: threads, start and stop; `commit` (group commit) and `drive` (checkpoints) are what they do, one
 //!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
 //! - `open` goes from a directory to a running engine, `repair` from a damaged log to one that opens.
@@ -16,6 +17,7 @@ pub mod repair;
 pub mod run;
 pub mod source_node;
 pub mod step;
+pub mod trial;
 pub mod watermark;
 
 use thiserror::Error;

@@ -36,6 +36,7 @@ pub mod explain;
 mod parse;
 pub mod plan;
 mod planner;
+pub mod portable;
 mod reserved;
 #[cfg(test)]
 mod tests;

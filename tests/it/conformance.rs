@@ -18,7 +18,7 @@ use crate::support::{Place, Random};
 const BATCH_ROWS: [usize; 3] = [1, 7, 8192];
 
 /// The tables as they were declared in Flink: name, columns, watermark's distance.
-const TABLES: [(&str, &str, &str); 6] = [
+pub const TABLES: [(&str, &str, &str); 6] = [
     (
         "plant",
         r#"ts = "TIMESTAMP_LTZ(3)", device = "STRING", site = "STRING", temp = "DOUBLE", hum = "DOUBLE", pulses = "INT", ok = "BOOLEAN", seq = "BIGINT""#,

@@ -6,9 +6,12 @@
 mod commands;
 mod config_errors;
 mod conformance;
+mod features;
+mod flink_script;
 mod full;
 mod kills;
 mod repair;
+mod pipeline_tests;
 mod sources;
 mod structure;
 mod support;

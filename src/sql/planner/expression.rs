@@ -469,6 +469,9 @@ impl Planner<'_> {
             BinaryOperator::GtEq => BinaryOp::GreaterOrEqual,
             BinaryOperator::And => BinaryOp::And,
             BinaryOperator::Or => BinaryOp::Or,
+            BinaryOperator::Overlaps => {
+                return self.refuse(expr, "OVERLAPS is not supported", "compare the starts and ends: a < d AND c < b");
+            }
             other => {
                 let message = format!("the operator `{other}` is not part of Flink SQL");
                 return Err(SqlError::new(self.place(expr), message));

@@ -32,6 +32,8 @@ use crate::expr::{DataType, Schema};
 /// Most nodes in one plan.
 const NODES_MAX: usize = 2000;
 
+pub(super) use over::edge_names;
+
 type Result<T> = std::result::Result<T, SqlError>;
 
 /// Plans a parsed query.

@@ -30,6 +30,11 @@ pub(super) fn edge_form(name: &str) -> Option<&'static str> {
     EDGE.iter().find(|(known, _, _)| *known == name).map(|(_, form, _)| *form)
 }
 
+/// The names of Forebay's own functions.
+pub(in crate::sql) fn edge_names() -> impl Iterator<Item = &'static str> {
+    EDGE.iter().map(|(name, _, _)| *name)
+}
+
 /// The calls with OVER of one SELECT, while its list is planned. They stand behind the columns of FROM.
 pub(super) struct Overs {
     /// Columns of FROM.
