@@ -1,0 +1,21 @@
+//! The reference interpreter: Flink's semantics once more, as naively as they can be written, to check the engine against
+//! on queries that nobody thought of. It takes the typed plan from the engine (names and types), and nothing else: its
+//! expressions, operators and clocks are its own, row by row over whole inputs in memory.
+//!
+//! - `flink`: the interpreter against Flink's own answers.
+//!
+//! Not here: MATCH_RECOGNIZE, lookup tables, sketches (APPROX_…), whose error has tests of its own.
+
+mod aggregate;
+mod engine;
+mod flink;
+mod functions;
+mod interpreter;
+mod joins;
+mod log;
+mod over;
+mod random;
+mod scalar;
+mod stream;
+mod value;
+mod windows;
