@@ -54,7 +54,7 @@ fn plan(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5EED);
     // Half of them fill the log often enough that it rolls and is trimmed.
     let pad_bytes = [0, 300, 2500, 2500][random.below(4) as usize];
-    let messages = 4 + random.below(if pad_bytes == 2500 { 150 } else { 50 });
+    let messages = 4 + random.below(if pad_bytes == 2500 { 110 } else { 50 });
     let mut plan = Plan::calm(seed, random.below(SHAPES), messages, pad_bytes);
     // Small so often that recovery and the first steps are hit, too.
     let crash = 1 + random.below(60 + 6 * messages);
@@ -81,13 +81,17 @@ fn plan(seed: u64) -> Plan {
 
 /// Runs a seed. Where the plan's crash comes too late, it is brought forward: each seed crashes.
 fn simulate(seed: u64) -> Result<Outcome, String> {
-    let plan = plan(seed);
-    let outcome = run(&plan)?;
-    if outcome.crashes > 0 {
-        return Ok(outcome);
+    let mut plan = plan(seed);
+    let mut outcome = run(&plan)?;
+    for _ in 0..4 {
+        if outcome.crashes > 0 {
+            break;
+        }
+        plan.crash = plan.crash.map(|crash| 1 + crash % outcome.operations / 2);
+        plan.fault = None;
+        outcome = run(&plan)?;
     }
-    let crash = plan.crash.map(|crash| 1 + crash % outcome.operations);
-    run(&Plan { crash, fault: None, ..plan })
+    Ok(outcome)
 }
 
 fn seeds() -> u64 {

@@ -32,7 +32,7 @@ use crate::pipeline::{ARRIVAL, FEED_WINDOW, OUT, STATE, config, messages, number
 /// 2026-04-02T01:00:00Z.
 const BEGIN_US: i64 = 1_775_091_600_000_000;
 /// Lives after which a simulation makes no progress.
-const LIVES_MAX: u32 = 12;
+const LIVES_MAX: u32 = 40;
 const HOUR_US: i64 = 3_600_000_000;
 /// Bytes of one commit at most, so that runs with a position stay whole.
 const COMMIT_BYTES_MAX: usize = 12 << 10;
