@@ -1,11 +1,11 @@
 //! The wall clock, the clock since boot, and log time, which is made of both.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::ntp;
 use crate::event::{ClockStep, LogTime};
 
 /// A jump of the wall clock of at least this much is a step; less is the slewing of time synchronisation.
@@ -40,10 +40,8 @@ impl Clock for SystemClock {
         time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_nsec / 1_000)
     }
 
-    /// Asks systemd-timesyncd's mark. `adjtimex` would know more, but no safe binding of it is at hand.
     fn synchronised(&self) -> bool {
-        let timesync = Path::new("/run/systemd/timesync");
-        !timesync.is_dir() || timesync.join("synchronized").exists()
+        ntp::synchronised()
     }
 }
 
@@ -170,6 +168,21 @@ impl LogClock {
         })
     }
 
+    /// How long it takes until log time has come so far, unless the wall clock jumps. While log time is ahead it goes at
+    /// half speed, until the wall clock has caught up.
+    pub fn time_until(&self, deadline: LogTime) -> Duration {
+        self.with(|state, wall, _| {
+            let left = deadline.0.saturating_sub(state.last_us).max(0);
+            let ahead = state.last_us.saturating_sub(wall).max(0);
+            Duration::from_micros(left.saturating_add(left.min(ahead)).unsigned_abs())
+        })
+    }
+
+    /// The wall clock, in µs since the Unix epoch: for people.
+    pub fn wall_us(&self) -> i64 {
+        self.clock.wall_us()
+    }
+
     /// How far log time is ahead of the wall clock, in µs; 0 in normal life.
     pub fn ahead_us(&self) -> i64 {
         self.with(|state, wall, _| state.last_us.saturating_sub(wall).max(0))
@@ -283,6 +296,33 @@ mod tests {
         manual.set_wall(START + HOUR);
         assert_eq!(log.now(), LogTime(START + HOUR));
         assert_eq!(log.step(), Some(ClockStep { wall_minus_log_us: 0 }));
+    }
+
+    #[test]
+    fn a_deadline_is_reached_when_it_was_said_to_be() {
+        for (ahead, left) in [(0, 10), (HOUR, 10 * SECOND), (3 * SECOND, 10 * SECOND), (HOUR, 1), (5, 7), (7, 0)] {
+            let (manual, log) = clocks(START);
+            manual.set_wall(START - ahead);
+            let deadline = LogTime(START + left);
+            let wait = i64::try_from(log.time_until(deadline).as_micros()).unwrap();
+            if wait > 2 {
+                manual.advance(wait - 2);
+                assert!(log.now() < deadline, "{ahead} ahead, {left} left: {wait} is too long");
+                manual.advance(2);
+            } else {
+                manual.advance(wait);
+            }
+            assert!(log.now() >= deadline, "{ahead} ahead, {left} left: {wait} is too short");
+            assert_eq!(log.time_until(deadline), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_suspend_is_no_step() {
+        let (manual, log) = clocks(START);
+        manual.advance(8 * HOUR);
+        assert_eq!(log.now(), LogTime(START + 8 * HOUR));
+        assert_eq!(log.step(), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 mod clock;
+mod ntp;
 mod real;
 pub mod sim;
 mod stop;

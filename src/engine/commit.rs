@@ -178,9 +178,13 @@ impl LogThread {
     pub fn add_own(&self, runs: &mut Vec<Run>) {
         if let Some(step) = self.clock.step() {
             let payload = postcard::to_stdvec(&step).unwrap_or_default();
-            runs.insert(0, Run::one(SourceId::PIPELINE, RecordKind::ClockStep, self.clock.now(), &payload));
+            // What arrived before the step keeps its time: the log would raise it to that of a record before it.
+            let now = self.clock.now();
+            let time = runs.first().map_or(now, |run| run.time.min(now));
+            runs.insert(0, Run::one(SourceId::PIPELINE, RecordKind::ClockStep, time, &payload));
         }
-        if runs.is_empty() && self.tick_due() {
+        // Also behind data: a source that never rests must not keep the others' silence from being seen.
+        if self.tick_due() {
             runs.push(Run::one(SourceId::PIPELINE, RecordKind::Tick, self.clock.now(), &[]));
         }
     }
@@ -232,14 +236,14 @@ impl LogThread {
         runs
     }
 
-    /// How long to wait for a message: until the next tick is due.
+    /// How long to wait for a message: until the next tick is due. A jump of the wall clock is seen, and a deadline that
+    /// a suspend has passed is met, at the end of the wait at the latest.
     fn patience(&self) -> Duration {
         let deadline = self.shared.deadline_us.load(Ordering::Acquire);
         if deadline == i64::MAX {
             return PATIENCE;
         }
-        let left = deadline.saturating_sub(self.clock.now().0);
-        Duration::from_micros(u64::try_from(left).unwrap_or(0)).min(PATIENCE)
+        self.clock.time_until(LogTime(deadline)).min(PATIENCE)
     }
 
     fn tick_due(&self) -> bool {
@@ -257,5 +261,99 @@ struct CloseOnDrop(Arc<Handover>);
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::disk::sim::SimDisk;
+    use crate::disk::{Clock, ManualClock};
+    use crate::event::{ClockStep, Epoch};
+    use crate::replay_log::{Identity, LogOptions, open};
+
+    const START: i64 = 1_775_000_000_000_000;
+    const HOUR: i64 = 3_600_000_000;
+
+    /// A log thread that is not running, and its clock.
+    fn log_thread() -> (LogThread, Arc<ManualClock>) {
+        let identity =
+            Identity { pipeline: "p".into(), epoch: Epoch([1; 16]), sources: vec![(SourceId(0), "plant".into())] };
+        let disk = Arc::new(SimDisk::new(1));
+        let (writer, _) = open(disk, Path::new("/log"), identity, LogOptions::default(), Lsn::ZERO).unwrap();
+        let manual = Arc::new(ManualClock::new(START));
+        let log = LogThread {
+            queue: Arc::new(Queue::new(1 << 20)),
+            handover: Arc::new(Handover::new(1 << 20, writer.last_lsn())),
+            writer,
+            clock: Arc::new(LogClock::new(Arc::clone(&manual) as Arc<dyn Clock>)),
+            shared: Arc::default(),
+            durability: Durability { delay: Duration::ZERO, bytes: 1 },
+            append_bytes_max: 1 << 20,
+            stop: Stop::default(),
+            follows_engine: false,
+            trimmed: Lsn::ZERO,
+        };
+        (log, manual)
+    }
+
+    fn data(time: i64) -> Run {
+        Run::one(SourceId(0), RecordKind::Data, LogTime(time), b"{}")
+    }
+
+    fn kinds(runs: &[Run]) -> Vec<(RecordKind, i64)> {
+        runs.iter().map(|run| (run.kind, run.time.0 - START)).collect()
+    }
+
+    #[test]
+    fn a_tick_comes_once_and_also_behind_data() {
+        let (log, clock) = log_thread();
+        log.shared.set_deadline(Some(LogTime(START + 500)));
+        assert_eq!(log.patience(), Duration::from_micros(500));
+        let mut runs = vec![data(START)];
+        log.add_own(&mut runs);
+        assert_eq!(kinds(&runs), [(RecordKind::Data, 0)]);
+        clock.advance(700);
+        assert_eq!(log.patience(), Duration::ZERO);
+        let mut runs = vec![data(START + 600)];
+        log.add_own(&mut runs);
+        assert_eq!(kinds(&runs), [(RecordKind::Data, 600), (RecordKind::Tick, 700)]);
+        let mut runs = Vec::new();
+        log.add_own(&mut runs);
+        assert_eq!(kinds(&runs), []);
+        assert_eq!(log.patience(), PATIENCE);
+    }
+
+    #[test]
+    fn a_deadline_is_reached_while_log_time_is_ahead_without_a_wake_up_in_between() {
+        let (log, clock) = log_thread();
+        clock.set_wall(START - HOUR);
+        log.shared.set_deadline(Some(LogTime(START + 10_000_000)));
+        let wait = log.patience();
+        assert_eq!(wait, Duration::from_secs(20), "at half speed");
+        clock.advance(i64::try_from(wait.as_micros()).unwrap());
+        let mut runs = Vec::new();
+        log.add_own(&mut runs);
+        assert_eq!(kinds(&runs), [(RecordKind::ClockStep, 10_000_000), (RecordKind::Tick, 10_000_000)]);
+    }
+
+    #[test]
+    fn what_arrived_before_a_step_keeps_its_time() {
+        let (mut log, clock) = log_thread();
+        clock.advance(10);
+        let before = data(START + 10);
+        clock.set_wall(START + HOUR);
+        let after = data(log.clock.now().0);
+        let mut runs = vec![before, after];
+        log.add_own(&mut runs);
+        let expected = [(RecordKind::ClockStep, 10), (RecordKind::Data, 10), (RecordKind::Data, HOUR)];
+        assert_eq!(kinds(&runs), expected);
+        let step: ClockStep = postcard::from_bytes(&runs[0].payload).unwrap();
+        assert_eq!(step.wall_minus_log_us, 0);
+        assert!(log.commit(runs).unwrap().is_none());
+        let handed = log.handover.next(Lsn::ZERO, Duration::ZERO);
+        assert!(matches!(handed, super::super::handover::Next::Frame(frame) if kinds(&frame.runs) == expected));
     }
 }

@@ -212,7 +212,8 @@ impl Driver {
     }
 
     fn begin_checkpoint(&mut self) -> Result<(), EngineError> {
-        let job = open::begin(&self.parts.config, &mut self.parts.engine, &self.parts.checkpoint, Vec::new())?;
+        let Parts { config, engine, checkpoint, store, .. } = &mut self.parts;
+        let job = open::begin(config, engine, checkpoint, store.clock.wall_us(), Vec::new())?;
         self.pending = Some(job.meta.clone());
         self.last_checkpoint = Instant::now();
         self.bytes_since_checkpoint = 0;

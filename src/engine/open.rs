@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
@@ -57,9 +57,10 @@ pub struct Opened {
     pub lock: StateLock,
 }
 
-/// Where a state is kept: the disk of log and outputs, the checkpoints, and the engine's view of the last one.
+/// Where a state is kept: the disk of log and outputs, the machine's clocks, the checkpoints, and the engine's view of the last one.
 pub struct Store {
     pub disk: Arc<dyn Disk>,
+    pub clock: Arc<dyn Clock>,
     pub checkpoints: Arc<dyn Checkpoints>,
     pub view: Arc<dyn CheckpointView>,
 }
@@ -198,7 +199,7 @@ fn open_store(
     if meta.is_none() && has_log {
         return Err(no_checkpoint());
     }
-    Ok((Store { disk, checkpoints, view }, meta))
+    Ok((Store { disk, clock: host.clock(), checkpoints, view }, meta))
 }
 
 /// Begins a state: an epoch, and a checkpoint at LSN 0 with where the sinks begin.
@@ -231,7 +232,7 @@ pub fn commit_now(
     store: &Store,
     retired: Vec<KeyedState<()>>,
 ) -> Result<CheckpointMeta, EngineError> {
-    let job = begin(config, engine, before, retired)?;
+    let job = begin(config, engine, before, store.clock.wall_us(), retired)?;
     checkpoint::perform(job, |meta, layers| store.checkpoints.commit(meta, layers)).result?;
     finish(engine, store.view.as_ref())?;
     store.view.meta()?.ok_or_else(|| EngineError::Saved {
@@ -249,6 +250,7 @@ pub fn begin(
     config: &Config,
     engine: &mut Engine,
     before: &CheckpointMeta,
+    wall_time_us: i64,
     retired: Vec<KeyedState<()>>,
 ) -> Result<Job, EngineError> {
     engine.flush()?;
@@ -272,14 +274,13 @@ pub fn begin(
         operators.push(OperatorMeta { id: state.operator(), ..OperatorMeta::default() });
         layers.push((state.operator(), state.freeze()?));
     }
-    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let meta = CheckpointMeta {
         id: before.id + 1,
         epoch: before.epoch,
         pipeline: config.pipeline.name.clone(),
         cut: engine.last_lsn(),
         cut_time: engine.last_time().max(before.cut_time),
-        wall_time_us: i64::try_from(wall.as_micros()).unwrap_or(i64::MAX),
+        wall_time_us,
         sources: positions,
         engine: engine_bytes,
         operators,

@@ -2,9 +2,9 @@
 //! checkpoint worker that works when its seed says so.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +35,10 @@ pub struct Image {
 pub struct ModelStore {
     disk: SimDisk,
     durable: Arc<Mutex<Arc<Image>>>,
+    /// Commits tried so far, in all lives.
+    tried: Arc<AtomicU64>,
+    /// Those that find no space.
+    full: Range<u64>,
     broken: Broken,
 }
 
@@ -60,6 +64,9 @@ impl ModelStore {
 
 impl Checkpoints for ModelStore {
     fn commit(&self, meta: &CheckpointMeta, layers: &[Layer]) -> Result<CommitStats, CheckpointError> {
+        if self.full.contains(&self.tried.fetch_add(1, Ordering::Relaxed)) {
+            return Err(CheckpointError::NoSpace { dir: "model".into(), free_bytes: 0 });
+        }
         let mut image = (*self.image()).clone();
         let mut meta = meta.clone();
         for (id, layer) in layers {
@@ -149,10 +156,11 @@ pub struct SimHost {
 }
 
 impl SimHost {
-    pub fn new(seed: u64, wall_us: i64, broken: Broken) -> SimHost {
+    /// `full`: the tries of commits that find no space.
+    pub fn new(seed: u64, wall_us: i64, full: Range<u64>, broken: Broken) -> SimHost {
         let disk = SimDisk::new(seed);
         SimHost {
-            store: ModelStore { disk: disk.clone(), durable: Arc::default(), broken },
+            store: ModelStore { disk: disk.clone(), durable: Arc::default(), tried: Arc::default(), full, broken },
             disk,
             clock: Arc::new(ManualClock::new(wall_us)),
             starting: Arc::default(),
@@ -190,11 +198,14 @@ pub struct SimWorker {
     pub shared: Arc<Shared>,
     pub random: Random,
     pub job: Option<Job>,
+    /// The job's sinks are synced, and it waits for space.
+    pub waits: bool,
 }
 
 impl SimWorker {
-    fn perform(&mut self, job: Job) -> Finished {
-        match self.store.broken {
+    /// `None`: there is no space; the job is kept.
+    fn perform(&mut self, job: Job) -> Option<Finished> {
+        Some(match self.store.broken {
             Broken::CheckpointBeforeSinkFlush => {
                 let Job { meta, layers, syncs } = job;
                 let committed = self.store.commit(&meta, &layers);
@@ -210,8 +221,17 @@ impl SimWorker {
             Broken::ForgottenDirtyKeys if self.random.one_in(2) => {
                 perform(job, |_, _| Ok::<_, CheckpointError>(CommitStats::default()))
             }
-            _ => perform(job, |meta, layers| self.store.commit(meta, layers)),
-        }
+            _ => {
+                let (meta, layers) = (job.meta.clone(), job.layers.clone());
+                let finished = perform(job, |meta, layers| self.store.commit(meta, layers));
+                self.waits = matches!(finished.result, Err(CheckpointError::NoSpace { .. }));
+                if self.waits {
+                    self.job = Some(Job { meta, layers, syncs: Vec::new() });
+                    return None;
+                }
+                finished
+            }
+        })
     }
 }
 
@@ -231,7 +251,11 @@ impl CheckpointWorker for SimWorker {
 
     fn wait_for(&mut self, _: Duration) -> Option<Finished> {
         let job = self.job.take()?;
-        Some(self.perform(job))
+        self.perform(job)
+    }
+
+    fn waits_for_space(&self) -> bool {
+        self.waits
     }
 
     fn discard(&self, _: Vec<Arc<dyn Frozen>>) {}

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay::disk::sim::{Fault, Random};
 
 use broken::Broken;
-use pipeline::{BOTH, COMPRESSED, FEED_WINDOW, ROLLS, SHAPES, SIDES};
+use pipeline::{ARRIVAL, BOTH, COMPRESSED, FEED_WINDOW, ROLLS, SHAPES, SIDES};
 use run::{Outcome, Plan, run};
 
 /// Calls `each` with every number on all processors; gives the failures, at most about ten.
@@ -50,11 +50,12 @@ fn in_parallel(
 }
 
 /// The plan of a seed: any shape and size, a crash, half of them a second one while it recovers, some with a fault of
-/// the disk, some with another configuration after the crash.
+/// the disk, some with another configuration after the crash, with clocks that jump, with no space for checkpoints.
 fn plan(seed: u64) -> Plan {
     let mut random = Random::new(seed ^ 0x5EED);
-    let pad_bytes = [0, 0, 300, 2500][random.below(4) as usize];
-    let messages = 4 + random.below(if pad_bytes == 2500 { 90 } else { 50 });
+    // Half of them fill the log often enough that it rolls and is trimmed.
+    let pad_bytes = [0, 300, 2500, 2500][random.below(4) as usize];
+    let messages = 4 + random.below(if pad_bytes == 2500 { 110 } else { 50 });
     let mut plan = Plan::calm(seed, random.below(SHAPES), messages, pad_bytes);
     // Small so often that recovery and the first steps are hit, too.
     let crash = 1 + random.below(60 + 6 * messages);
@@ -71,18 +72,27 @@ fn plan(seed: u64) -> Plan {
         };
         plan.fault = Some((1 + random.below(crash), fault));
     }
+    plan.clock = random.one_in(3);
+    if plan.clock && random.one_in(2) {
+        plan.shape |= ARRIVAL | FEED_WINDOW;
+    }
+    plan.full = random.one_in(6).then(|| (random.below(6), 1 + random.below(20)));
     plan
 }
 
 /// Runs a seed. Where the plan's crash comes too late, it is brought forward: each seed crashes.
 fn simulate(seed: u64) -> Result<Outcome, String> {
-    let plan = plan(seed);
-    let outcome = run(&plan)?;
-    if outcome.crashes > 0 {
-        return Ok(outcome);
+    let mut plan = plan(seed);
+    let mut outcome = run(&plan)?;
+    for _ in 0..4 {
+        if outcome.crashes > 0 {
+            break;
+        }
+        plan.crash = plan.crash.map(|crash| 1 + crash % outcome.operations / 2);
+        plan.fault = None;
+        outcome = run(&plan)?;
     }
-    let crash = plan.crash.map(|crash| 1 + crash % outcome.operations);
-    run(&Plan { crash, fault: None, ..plan })
+    Ok(outcome)
 }
 
 fn seeds() -> u64 {
@@ -96,19 +106,28 @@ fn fail_on(failures: &[String]) {
 #[test]
 fn random_crashes_leave_no_trace() {
     let (crashes, calm, segments) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let (trimmed, steps) = (AtomicU64::new(0), AtomicU64::new(0));
     let failures = in_parallel(0..seeds(), |seed| {
         let outcome = simulate(seed)?;
         calm.fetch_add(u64::from(outcome.crashes == 0), Ordering::Relaxed);
         crashes.fetch_add(u64::from(outcome.crashes), Ordering::Relaxed);
         segments.fetch_max(outcome.segments, Ordering::Relaxed);
+        trimmed.fetch_add(u64::from(outcome.trimmed), Ordering::Relaxed);
+        steps.fetch_add(outcome.clock_steps, Ordering::Relaxed);
         Ok(())
     });
     fail_on(&failures);
-    println!("{} seeds, {crashes:?} crashes, {calm:?} seeds without one, up to {segments:?} segments", seeds());
+    println!(
+        "{} seeds, {crashes:?} crashes, {calm:?} seeds without one; up to {segments:?} segments, {trimmed:?} seeds found \
+         a trimmed log; {steps:?} steps of the clock",
+        seeds()
+    );
     assert!(crashes.into_inner() > seeds(), "more than one crash per seed");
     // A stop can come before the crash and end all input.
     assert!(calm.into_inner() <= seeds() / 100 + 1, "hardly a seed is without a crash");
     assert!(segments.into_inner() > 1, "the log rolls");
+    assert!(trimmed.into_inner() > seeds() / 20, "logs are trimmed");
+    assert!(steps.into_inner() > seeds() / 10, "clocks jump");
 }
 
 #[test]

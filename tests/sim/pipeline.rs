@@ -17,8 +17,10 @@ pub const BOTH: u64 = 4;
 pub const SIDES: u64 = 8;
 /// A compressed log.
 pub const COMPRESSED: u64 = 16;
+/// The source that cannot be rewound goes by the time of arrival.
+pub const ARRIVAL: u64 = 32;
 /// All of them.
-pub const SHAPES: u64 = 32;
+pub const SHAPES: u64 = 64;
 
 /// Where everything stands.
 pub const STATE: &str = "/sim/state";
@@ -28,6 +30,10 @@ pub const OUT: &str = "/sim/out";
 fn text(shape: u64, changed: bool) -> String {
     let compression = if shape & COMPRESSED != 0 { "lz4" } else { "none" };
     let factor = if changed { 3 } else { 2 };
+    let (feed_time, feed_column) = match shape & ARRIVAL {
+        0 => ("time = { column = \"ts\", max_out_of_orderness = \"500ms\" }", "ts"),
+        _ => ("", "_arrival"),
+    };
     let roll = if shape & ROLLS != 0 { "roll_size = \"1KiB\"" } else { "" };
     let mut text = format!(
         r#"
@@ -49,7 +55,7 @@ time = {{ column = "ts", max_out_of_orderness = "500ms" }}
 type = "tcp"
 listen = "127.0.0.1:9"
 columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", n = "BIGINT" }}
-time = {{ column = "ts", max_out_of_orderness = "500ms" }}
+{feed_time}
 [query.tens]
 sql = """SELECT window_start, device, AVG(temp) AS t, COUNT(*) AS n
 FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, device"""
@@ -84,13 +90,15 @@ format = "csv"
         sink("feed.dead", "dead", "");
     }
     if shape & FEED_WINDOW != 0 {
-        text.push_str(
+        write!(
+            text,
             r#"
 [query.fives]
 sql = """SELECT window_end, SUM(n) AS n, COUNT(DISTINCT device) AS devices
-FROM TABLE(TUMBLE(TABLE feed, DESCRIPTOR(ts), INTERVAL '5' SECOND)) GROUP BY window_start, window_end"""
+FROM TABLE(TUMBLE(TABLE feed, DESCRIPTOR({feed_column}), INTERVAL '5' SECOND)) GROUP BY window_start, window_end"""
 "#,
-        );
+        )
+        .expect("a string");
     }
     if shape & BOTH != 0 {
         text.push_str("[query.both]\nsql = \"SELECT device, n FROM plant UNION ALL SELECT device, n FROM feed\"\n");

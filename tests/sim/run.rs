@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use forebay::config::Config;
-use forebay::disk::Disk;
 use forebay::disk::sim::{Fault, Random, SimDisk};
+use forebay::disk::{Clock, Disk, ManualClock, Stop};
 use forebay::engine::EngineError;
 use forebay::engine::commit::{LogThread, Shared, append_bytes_max};
 use forebay::engine::drive::{Driver, Parts, Replayed};
@@ -27,12 +27,13 @@ use forebay::source::queue::Queue;
 
 use crate::broken::Broken;
 use crate::host::{SimHost, SimWorker};
-use crate::pipeline::{OUT, STATE, config, messages, number};
+use crate::pipeline::{ARRIVAL, FEED_WINDOW, OUT, STATE, config, messages, number};
 
 /// 2026-04-02T01:00:00Z.
 pub const BEGIN_US: i64 = 1_775_091_600_000_000;
 /// Lives after which a simulation makes no progress.
-const LIVES_MAX: u32 = 12;
+const LIVES_MAX: u32 = 40;
+const HOUR_US: i64 = 3_600_000_000;
 /// Bytes of one commit at most, so that runs with a position stay whole.
 const COMMIT_BYTES_MAX: usize = 12 << 10;
 
@@ -56,6 +57,10 @@ pub struct Plan {
     pub corruption: bool,
     /// The second life has another configuration.
     pub change: bool,
+    /// The clocks: 1970 after a power cut, steps of hours both ways, suspends.
+    pub clock: bool,
+    /// From this try of a commit on, so many find no space.
+    pub full: Option<(u64, u64)>,
     pub broken: Broken,
 }
 
@@ -73,6 +78,8 @@ impl Plan {
             fault: None,
             corruption: false,
             change: false,
+            clock: false,
+            full: None,
             broken: Broken::Nothing,
         }
     }
@@ -91,6 +98,10 @@ pub struct Outcome {
     /// Corruption has hit the log's last frame, which cannot be told from a torn one.
     pub last_frame_lost: bool,
     pub segments: u64,
+    /// The log has been trimmed.
+    pub trimmed: bool,
+    /// Steps of the clock in the log.
+    pub clock_steps: u64,
 }
 
 /// A record of the log.
@@ -99,6 +110,7 @@ struct Record {
     source: SourceId,
     kind: RecordKind,
     time: LogTime,
+    unsynchronised: bool,
     position: Option<Position>,
     payload: Vec<u8>,
 }
@@ -107,6 +119,7 @@ impl Record {
     fn run(&self) -> Run {
         let mut run = Run::one(self.source, self.kind, self.time, &self.payload);
         run.position = self.position;
+        run.unsynchronised = self.unsynchronised;
         run
     }
 }
@@ -118,6 +131,7 @@ fn records(runs: &[Run]) -> Vec<Record> {
             source: run.source,
             kind: run.kind,
             time: run.time,
+            unsynchronised: run.unsynchronised,
             position: run.position.filter(|_| index == last),
             payload: payload.to_vec(),
         };
@@ -153,6 +167,7 @@ pub struct Process {
     driver: Driver,
     handover: Arc<Handover>,
     pub shared: Arc<Shared>,
+    stop: Stop,
     replayed: smol::channel::Receiver<Replayed>,
     _lock: StateLock,
 }
@@ -166,7 +181,7 @@ impl Process {
         let queue = Arc::new(Queue::new(1 << 20));
         let (out, replayed) = smol::channel::bounded(1);
         let random = Random::new(seed);
-        let worker = SimWorker { store: host.store.clone(), shared: Arc::clone(&shared), random, job: None };
+        let worker = SimWorker { store: host.store.clone(), shared: Arc::clone(&shared), random, job: None, waits: false };
         let driver = Driver::new(Parts {
             config: Arc::clone(config),
             engine,
@@ -189,11 +204,11 @@ impl Process {
             shared: Arc::clone(&shared),
             durability: config.durability,
             append_bytes_max: append_bytes_max(config.log.max_size_bytes),
-            stop,
+            stop: stop.clone(),
             follows_engine: false,
             trimmed: Lsn::ZERO,
         };
-        Process { log, driver, handover, shared, replayed, _lock: lock }
+        Process { log, driver, handover, shared, stop, replayed, _lock: lock }
     }
 
     pub fn round(&mut self) -> Result<bool, EngineError> {
@@ -234,6 +249,8 @@ struct Sim<'p> {
     plan: &'p Plan,
     host: SimHost,
     random: Random,
+    /// Chooses what the clocks do.
+    clock_random: Random,
     plant: Vec<String>,
     feed: Vec<String>,
     /// The next message of the source that does not wait for anybody.
@@ -251,12 +268,14 @@ struct Sim<'p> {
 /// Runs a plan. The error says how the promise was broken.
 pub fn run(plan: &Plan) -> Result<Outcome, String> {
     let mut random = Random::new(plan.seed);
-    let host = SimHost::new(random.draw(), BEGIN_US, plan.broken);
+    let full = plan.full.map_or(0..0, |(from, tries)| from..from + tries);
+    let host = SimHost::new(random.draw(), BEGIN_US, full, plan.broken);
     let plant = messages(&mut random, plan.messages, plan.pad_bytes);
     let feed = messages(&mut random, plan.messages / 2, plan.pad_bytes);
     let mut sim = Sim {
         plan,
         host,
+        clock_random: Random::new(plan.seed ^ 0xC10C),
         random,
         plant,
         feed,
@@ -282,6 +301,8 @@ impl Sim<'_> {
             match end {
                 Ok(true) => {
                     self.outcome.operations = disk.operations();
+                    let steps = self.ledger.iter().filter(|record| record.kind == RecordKind::ClockStep);
+                    self.outcome.clock_steps = steps.count() as u64;
                     return self.verdict().map(|()| self.outcome);
                 }
                 Ok(false) => {}
@@ -297,17 +318,46 @@ impl Sim<'_> {
                     } else if code == 65 && self.plan.corruption {
                         self.outcome.refused = true;
                         return Ok(self.outcome);
-                    } else if code != 74 || self.plan.fault.is_none() {
+                    } else if code != 74 || self.plan.fault.is_none() && self.plan.full.is_none() {
                         return Err(format!("life {life} ended with exit code {code}: {error}"));
                     }
                     match self.plan.power_cut.unwrap_or_else(|| self.random.one_in(2)) {
-                        true => disk.power_cut(),
+                        true => {
+                            disk.power_cut();
+                            self.boot();
+                        }
                         false => disk.kill(),
                     }
                 }
             }
         }
         Err("it makes no progress".into())
+    }
+
+    /// The clocks after a power cut: the one since boot begins anew; a box without a battery takes the other for 1970.
+    fn boot(&mut self) {
+        if self.plan.clock {
+            let wall_us = if self.clock_random.one_in(2) { 0 } else { self.host.clock.wall_us() };
+            self.host.clock = Arc::new(ManualClock::new(wall_us));
+            self.host.clock.set_synchronised(self.clock_random.one_in(2));
+        }
+    }
+
+    /// What may happen to the clocks: time since boot only goes on, also over a suspend; the wall clock jumps.
+    fn disturb_clock(&mut self) {
+        if !self.plan.clock || !self.clock_random.one_in(6) {
+            return;
+        }
+        let clock = &self.host.clock;
+        let hours = 1 + self.clock_random.below(5) as i64;
+        match self.clock_random.below(6) {
+            0 => clock.set_wall(self.clock_random.below(1_000_000_000) as i64),
+            1 => clock.set_wall(clock.wall_us() + hours * HOUR_US),
+            2 => clock.set_wall(clock.wall_us() - hours * HOUR_US),
+            3 => clock.set_wall(BEGIN_US + clock.boottime_us()),
+            4 => clock.advance(hours * HOUR_US),
+            _ => clock.set_synchronised(self.clock_random.one_in(2)),
+        }
     }
 
     /// Plans what happens to the next life.
@@ -384,6 +434,9 @@ impl Sim<'_> {
                 _ => process.shared.want_checkpoint(),
             }
             if self.random.one_in(80) {
+                if self.plan.full.is_some() && self.random.one_in(2) {
+                    process.stop.request();
+                }
                 process.stop()?;
                 return Ok(false);
             }
@@ -413,7 +466,13 @@ impl Sim<'_> {
         plant_next: &mut usize,
         ended: &mut std::collections::BTreeSet<String>,
     ) -> Result<(), End> {
+        let (log_before, boot_before) = (process.log.clock.now(), self.host.clock.boottime_us());
         self.host.clock.advance(self.random.below(2_000_000) as i64);
+        self.disturb_clock();
+        let (log_now, passed) = (process.log.clock.now(), self.host.clock.boottime_us() - boot_before);
+        if log_now.0 - log_before.0 < passed / 2 {
+            return Err(End::Violation(format!("log time went from {log_before:?} to {log_now:?} in {passed} us")));
+        }
         let mut runs: Vec<Run> = Vec::new();
         let mut bytes = 0;
         for _ in 0..self.random.below(4) {
@@ -428,6 +487,7 @@ impl Sim<'_> {
             let id = self.ids[name];
             let now = process.log.clock.now();
             let mut run = Run::new(id, RecordKind::Data, now);
+            run.unsynchronised = !process.log.clock.synchronised();
             for line in lines.iter().skip(*next).take(1 + self.random.below(4) as usize) {
                 if bytes + line.len() > COMMIT_BYTES_MAX {
                     break;
@@ -465,6 +525,7 @@ impl Sim<'_> {
         if next > self.ledger.len() {
             return Err(End::Violation(format!("the log begins at {next}, behind what was acknowledged")));
         }
+        self.outcome.trimmed |= next > 0;
         let known = self.ledger.len();
         while let Some(frame) = reader.next()? {
             for record in records(&frame.runs) {
@@ -499,6 +560,35 @@ impl Sim<'_> {
         Err(End::Violation(format!("acknowledged records are lost: {what} at LSN {} of {acknowledged}", at + 1)))
     }
 
+    /// Windows over the time of arrival, computed by hand: each row is in exactly one, by its logged arrival, and each
+    /// has fired, whatever the clocks did.
+    fn arrival_windows(&self, found: &BTreeMap<PathBuf, Vec<u8>>) -> Result<(), String> {
+        if self.plan.shape & ARRIVAL == 0 || self.plan.shape & FEED_WINDOW == 0 {
+            return Ok(());
+        }
+        let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+        let rows = self.ledger.iter().filter(|record| record.source == self.ids["feed"]);
+        for row in rows.filter(|row| row.kind == RecordKind::Data && row.payload.starts_with(b"{")) {
+            let end = row.time.0.div_euclid(5_000_000) * 5_000_000 + 5_000_000;
+            let end = jiff::Timestamp::from_microsecond(end).expect("a time").strftime("%Y-%m-%dT%H:%M:%S.000");
+            *expected.entry(end.to_string()).or_default() += number(&row.payload);
+        }
+        let mut windows: BTreeMap<String, u64> = BTreeMap::new();
+        for (path, content) in found {
+            if !path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"fives")) {
+                continue;
+            }
+            for line in String::from_utf8_lossy(content).lines() {
+                let row: serde_json::Value = serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))?;
+                let end = row["window_end"].as_str().expect("text").to_owned();
+                if windows.insert(end, row["n"].as_u64().expect("a number")).is_some() {
+                    return Err(format!("a window has fired twice: {line}"));
+                }
+            }
+        }
+        if windows == expected { Ok(()) } else { Err(format!("windows {windows:?}, expected {expected:?}")) }
+    }
+
     /// Everything has ended: nothing is lost, nothing is there twice, the output is what it would have been.
     fn verdict(&self) -> Result<(), String> {
         let of = |name: &str| {
@@ -514,6 +604,9 @@ impl Sim<'_> {
         if !feed.is_sorted_by(|a, b| a < b) {
             return Err(format!("messages are not each there once and in order: {feed:?}"));
         }
+        if !self.ledger.is_sorted_by_key(|record| record.time) {
+            return Err("log time ran backwards".into());
+        }
         let expected = reference(&self.ledger, self.boundary, self.plan.shape)
             .map_err(|end| format!("the run without crashes failed: {end:?}"))?;
         let found = outputs(&self.host.disk);
@@ -525,7 +618,7 @@ impl Sim<'_> {
         }
         match found.keys().find(|path| !expected.contains_key(*path)) {
             Some(path) => Err(format!("{} should not be there", path.display())),
-            None => Ok(()),
+            None => self.arrival_windows(&found),
         }
     }
 }
@@ -554,7 +647,7 @@ fn outputs(disk: &SimDisk) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// What the ledger gives without any crash.
 fn reference(ledger: &[Record], boundary: Option<Lsn>, shape: u64) -> Result<BTreeMap<PathBuf, Vec<u8>>, End> {
-    let host = SimHost::new(0, BEGIN_US, Broken::Nothing);
+    let host = SimHost::new(0, BEGIN_US, 0..0, Broken::Nothing);
     let boundary = boundary.map_or(ledger.len(), |lsn| lsn.0 as usize);
     let mut begin = 0;
     for (end, changed) in [(boundary, false), (ledger.len(), true)] {
@@ -562,7 +655,7 @@ fn reference(ledger: &[Record], boundary: Option<Lsn>, shape: u64) -> Result<BTr
             continue;
         }
         let config = config(shape, changed);
-        host.clock.advance(ledger[begin].time.0 - forebay::disk::Clock::wall_us(host.clock.as_ref()));
+        host.clock.set_wall(ledger[begin].time.0);
         let Start::Go(opened) = open_on(&host, &config, 8192)? else {
             return Err(End::Violation("it is finished already".into()));
         };
