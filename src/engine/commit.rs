@@ -19,9 +19,10 @@ use crate::source::queue::{Popped, Queue};
 /// Bytes of one append at most: bounds memory; larger ones would save no syncs worth having.
 const APPEND_BYTES_MAX: u64 = 1 << 20;
 
-/// Bytes of one append at most in a log of this cap. One that is larger than what trimming can free would never fit.
-pub fn append_bytes_max(log_bytes_max: u64) -> usize {
-    usize::try_from(APPEND_BYTES_MAX.min(log_bytes_max / 8)).unwrap_or(usize::MAX)
+/// Bytes of one append at most in a log of this cap and a pipeline of this memory. One that is larger than what trimming
+/// can free would never fit; and state can only be checkpointed between frames.
+pub fn append_bytes_max(log_bytes_max: u64, memory_bytes: u64) -> usize {
+    usize::try_from(APPEND_BYTES_MAX.min(log_bytes_max / 8).min(memory_bytes / 64)).unwrap_or(usize::MAX)
 }
 
 /// How long the log thread sleeps at most when nothing happens.

@@ -253,20 +253,18 @@ impl Driver {
         Ok(())
     }
 
-    /// Keeps state in memory within its share: an early checkpoint turns dirty entries into clean ones, which can go.
+    /// Keeps state in memory within its share. Changes that have grown to half of it are checkpointed early, so that they
+    /// become a cache; beyond the whole, the cache goes, then the engine waits for the checkpoint in flight.
     fn hold_memory(&mut self) -> Result<(), EngineError> {
         let share = usize::try_from(self.parts.config.pipeline.memory_bytes / 2).unwrap_or(usize::MAX);
-        if self.parts.engine.memory_bytes() <= share || !self.has_news() && self.pending.is_none() {
-            return Ok(());
+        if self.parts.engine.memory_bytes() > share {
+            // Dropped here: the checkpoint thread may be busy, and would hold it for as long.
+            self.parts.engine.states().for_each(|operator| drop(operator.state.release()));
         }
-        // First what is only a cache goes; then an early checkpoint makes changes into cache.
-        let caches = self.parts.engine.states().filter_map(|operator| operator.state.release()).collect();
-        self.parts.worker.discard(caches);
-        if self.parts.engine.memory_bytes() <= share {
-            return Ok(());
+        if self.parts.engine.memory_bytes() > share {
+            self.wait_for_checkpoint()?;
         }
-        self.wait_for_checkpoint()?;
-        if self.has_news() {
+        if self.pending.is_none() && self.has_news() && self.parts.engine.dirty_bytes() > share / 2 {
             self.begin_checkpoint()?;
         }
         Ok(())

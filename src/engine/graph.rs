@@ -339,7 +339,7 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
 }
 
 /// Where a stream's rows come out of a step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlet {
     Node(NodeId),
     Dead(usize),

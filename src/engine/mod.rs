@@ -9,6 +9,7 @@
 
 pub mod commit;
 pub mod drive;
+mod flow;
 pub mod graph;
 pub mod handover;
 pub mod host;
@@ -80,7 +81,7 @@ impl EngineError {
             EngineError::Sink { source, .. } => source.exit_code(),
             EngineError::Operator(OperatorError::State(error)) | EngineError::State(error) => error.exit_code(),
             EngineError::Operator(OperatorError::Saved { .. }) => 65,
-            EngineError::Operator(OperatorError::Key(_) | OperatorError::Repeat(_)) => 70,
+            EngineError::Operator(OperatorError::Key(_) | OperatorError::Repeat(_) | OperatorError::Emit) => 70,
             EngineError::Log(error) => error.exit_code(),
             EngineError::Checkpoint(error) => error.exit_code(),
             EngineError::Source { .. } | EngineError::Io { .. } | EngineError::NoSpace => 74,

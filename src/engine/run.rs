@@ -99,7 +99,7 @@ pub fn run(config: Config, mut signals: Signals) -> Result<Summary, EngineError>
         handover: Arc::clone(&handover),
         shared: Arc::clone(&shared),
         durability: config.durability,
-        append_bytes_max: append_bytes_max(config.log.max_size_bytes),
+        append_bytes_max: append_bytes_max(config.log.max_size_bytes, config.pipeline.memory_bytes),
         stop: stop.clone(),
         // Sources that can wait as long as they like need not fill the disk when the engine is slower.
         follows_engine: config.sources.iter().all(|source| source.connector.is_bounded()),

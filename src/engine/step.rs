@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::flow::Flow;
 use super::graph::{self, Graph, Outlet};
 use super::source_node::{SourceCounters, SourceSaved};
 use crate::config::Config;
@@ -36,12 +37,25 @@ pub struct Engine {
     query_counters: Vec<QueryCounters>,
 }
 
-struct SinkNode {
+/// A sink and what it reads.
+pub(super) struct SinkNode {
     name: String,
-    outlet: Outlet,
+    pub outlet: Outlet,
     columns: Vec<usize>,
     rows: u64,
     sink: Box<dyn Sink>,
+}
+
+impl SinkNode {
+    /// Writes the rows of a chunk.
+    pub fn write(&mut self, chunk: &Chunk, time: LogTime) -> Result<(), EngineError> {
+        if chunk.rows() == 0 {
+            return Ok(());
+        }
+        let columns: Vec<_> = self.columns.iter().filter_map(|column| chunk.columns.get(*column).cloned()).collect();
+        self.rows += chunk.rows() as u64;
+        self.sink.write(&columns, time).map_err(|source| EngineError::Sink { sink: self.name.clone(), source })
+    }
 }
 
 /// What a query has refused, since the state was created.
@@ -208,28 +222,32 @@ impl Engine {
 
     /// Runs the sources' chunks through the operators and hands what comes out to the sinks.
     fn flow(&mut self, mut chunks: Vec<Chunk>, dead: &[Chunk]) -> Result<(), EngineError> {
-        let mut sides: Vec<Sides> = self.graph.queries.iter().map(|_| Sides::default()).collect();
-        for node in &mut self.graph.operators {
-            let inputs: Vec<Chunk> = node.inputs.iter().filter_map(|input| chunks.get(*input).cloned()).collect();
-            let quiet = inputs.iter().all(|input| input.rows() == 0 && input.marks.is_empty());
-            let chunk = match sides.get_mut(node.query) {
-                Some(sides) if !quiet => node.operator.process(&inputs, &self.context, sides)?,
-                _ => Chunk { columns: node.empty.clone(), ..Chunk::default() },
-            };
-            chunks.push(chunk);
+        let mut sides: Vec<Sides> = self.graph.operators.iter().map(|_| Sides::default()).collect();
+        let time = self.last_time;
+        let outputs = self.graph.queries.iter().map(|(_, output)| *output).collect();
+        Flow::new(&self.context, &mut self.sinks, outputs, &mut self.query_counters, time).run(
+            &mut self.graph.operators,
+            &mut sides,
+            &mut chunks,
+        )?;
+        let mut of_queries: Vec<Sides> = self.graph.queries.iter().map(|_| Sides::default()).collect();
+        for (node, sides) in self.graph.operators.iter().zip(sides) {
+            if let Some(of_query) = of_queries.get_mut(node.query) {
+                of_query.append(sides);
+            }
         }
-        for ((sides, counters), (_, output)) in sides.iter().zip(&mut self.query_counters).zip(&self.graph.queries) {
+        for ((sides, counters), (_, output)) in of_queries.iter().zip(&mut self.query_counters).zip(&self.graph.queries)
+        {
             counters.rows += chunks.get(*output).map_or(0, |chunk| chunk.rows() as u64);
             counters.late += sides.late.positions.len() as u64;
             counters.errors += sides.errors.positions.len() as u64;
         }
-        let mut late = Vec::with_capacity(sides.len());
-        let mut errors = Vec::with_capacity(sides.len());
-        for sides in sides {
+        let mut late = Vec::with_capacity(of_queries.len());
+        let mut errors = Vec::with_capacity(of_queries.len());
+        for sides in of_queries {
             late.push(sides.late.into_chunk());
             errors.push(sides.errors.into_chunk());
         }
-        let time = self.last_time;
         for node in &mut self.sinks {
             let chunk = match node.outlet {
                 Outlet::Node(id) => chunks.get(id),
@@ -237,11 +255,9 @@ impl Engine {
                 Outlet::Late(query) => late.get(query),
                 Outlet::Errors(query) => errors.get(query),
             };
-            let Some(chunk) = chunk.filter(|chunk| chunk.rows() > 0) else { continue };
-            let columns: Vec<_> =
-                node.columns.iter().filter_map(|column| chunk.columns.get(*column).cloned()).collect();
-            node.rows += chunk.rows() as u64;
-            node.sink.write(&columns, time).map_err(|source| EngineError::Sink { sink: node.name.clone(), source })?;
+            if let Some(chunk) = chunk {
+                node.write(chunk, time)?;
+            }
         }
         Ok(())
     }
@@ -344,6 +360,11 @@ impl Engine {
     /// Estimated memory of all keyed state, in bytes.
     pub fn memory_bytes(&mut self) -> usize {
         self.states().map(|operator| operator.state.memory_bytes()).sum()
+    }
+
+    /// Estimated memory of what has changed since the last checkpoint was begun, in bytes.
+    pub fn dirty_bytes(&mut self) -> usize {
+        self.states().map(|operator| operator.state.dirty_bytes()).sum()
     }
 
     /// The small resident state (postcard).

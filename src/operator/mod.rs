@@ -24,6 +24,7 @@ pub mod interval_join;
 pub mod join;
 pub mod merge;
 pub mod over;
+pub mod parts;
 pub mod project;
 pub mod rows;
 pub mod session_aggregate;
@@ -44,6 +45,7 @@ use arrow_select::take::take;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use self::parts::Emit;
 use crate::event::{EventTime, WATERMARK_MAX, WATERMARK_MIN};
 use crate::expr::row::KeyError;
 use crate::expr::{DataType, EvalContext, Field, RowErrors};
@@ -217,6 +219,22 @@ pub struct Sides {
     pub errors: ErrorRows,
 }
 
+impl Sides {
+    /// Puts what another operator refused behind this.
+    pub fn append(&mut self, other: Sides) {
+        let (late, errors) = (other.late, other.errors);
+        self.late.positions.extend(late.positions);
+        self.late.operators.extend(late.operators);
+        self.late.event_times.extend(late.event_times);
+        self.late.watermarks.extend(late.watermarks);
+        self.late.rows.extend(late.rows);
+        self.errors.positions.extend(errors.positions);
+        self.errors.operators.extend(errors.operators);
+        self.errors.reasons.extend(errors.reasons);
+        self.errors.rows.extend(errors.rows);
+    }
+}
+
 /// Rows of `q.late`.
 #[derive(Default)]
 pub struct LateRows {
@@ -323,6 +341,20 @@ pub trait Operator: Send {
     /// State could not be read.
     fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError>;
 
+    /// As [`Operator::process`], but rows may go to `emit` before it returns: see [`parts`].
+    ///
+    /// # Errors
+    /// As [`Operator::process`], or what `emit` gave.
+    fn process_in_parts(
+        &mut self,
+        inputs: &[Chunk],
+        context: &EvalContext,
+        sides: &mut Sides,
+        _emit: Emit<'_>,
+    ) -> Result<Chunk, OperatorError> {
+        self.process(inputs, context, sides)
+    }
+
     /// The keyed state, where the operator has any.
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
         None
@@ -362,6 +394,8 @@ pub enum OperatorError {
     Key(#[from] KeyError),
     #[error("the rows that one batch multiplies into are too large: {0}; use smaller windows, arrays or batches")]
     Repeat(#[source] ArrowError),
+    #[error("a part of an operator's output could not be taken")]
+    Emit,
     #[error("the checkpointed state of {operator} cannot be decoded: {source}")]
     Saved {
         operator: String,

@@ -9,34 +9,39 @@
 //!
 //! Which windows are still to fire follows from the open slices and the watermark, so only the watermark is saved.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
 
 use super::aggregation::{Aggregation, Group};
+use super::parts::{Emit, PART_BYTES, PART_ROWS, in_one_part};
 use super::window::Assigner;
 use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
 use crate::event::EventTime;
 use crate::expr::build::Expr;
 use crate::expr::{AggregateCall, EvalContext};
 use crate::sql::plan::{WindowKind, WindowProperty, WindowSpec};
-use crate::state::{Checkpointed, Key, KeyedState};
+use crate::state::{Checkpointed, Key, KeyedState, heap_bytes};
 
 /// Name and version of the encoding of [`Group`]: to be raised when an accumulator's encoding changes.
 pub const VALUE_TYPE: &str = "window_aggregate_group/2";
 
 /// `GROUP BY window_start, window_end, key, …` over a window table function.
 pub struct WindowAggregate {
-    aggregation: Aggregation,
-    assigner: Assigner,
+    output: Output,
     cumulating: bool,
     time_column: usize,
-    properties: Vec<WindowProperty>,
     clock: StreamClock,
     pending: Pending,
     state: KeyedState<Group>,
+}
+
+/// What makes rows of groups.
+struct Output {
+    aggregation: Aggregation,
+    assigner: Assigner,
+    properties: Vec<WindowProperty>,
 }
 
 /// What the operator is made of, from the plan.
@@ -62,10 +67,13 @@ struct Fired {
     ends: Vec<i64>,
     keys: Vec<Key>,
     groups: Vec<Group>,
+    /// About what the groups take.
+    bytes: usize,
 }
 
 impl Fired {
     fn push(&mut self, position: Position, end: i64, key: Key, group: Group) {
+        self.bytes += heap_bytes(&group);
         self.positions.push(position);
         self.ends.push(end);
         self.keys.push(key);
@@ -119,11 +127,13 @@ impl WindowAggregate {
         state: KeyedState<Group>,
     ) -> Result<WindowAggregate, OperatorError> {
         let mut this = WindowAggregate {
-            aggregation: Aggregation::new(named, spec.keys, spec.aggregates)?,
-            assigner: Assigner::new(&spec.window, &context.time_zone),
+            output: Output {
+                aggregation: Aggregation::new(named, spec.keys, spec.aggregates)?,
+                assigner: Assigner::new(&spec.window, &context.time_zone),
+                properties: spec.properties,
+            },
             cumulating: matches!(spec.window.kind, WindowKind::Cumulate { .. }),
             time_column: spec.window.time_column,
-            properties: spec.properties,
             clock: StreamClock::default(),
             pending: Pending::default(),
             state,
@@ -137,53 +147,59 @@ impl WindowAggregate {
         self.pending = Pending::default();
         let mut open = BTreeSet::new();
         for slice in self.state.namespaces() {
-            self.pending.add(*slice, &open, &self.assigner, self.clock.watermark);
+            self.pending.add(*slice, &open, &self.output.assigner, self.clock.watermark);
             open.insert(*slice);
         }
     }
 
-    /// Frees every window that is over at the watermark, in order of time, then key.
-    fn fire(&mut self, position: Position, fired: &mut Fired) -> Result<(), OperatorError> {
+    /// Frees every window that is over at the watermark, in order of time, then key. What is more than a part goes to
+    /// `emit`, the rest stays in `fired`.
+    fn fire(&mut self, position: Position, fired: &mut Fired, emit: Emit<'_>) -> Result<(), OperatorError> {
         while let Some(end) = self.pending.due(self.clock.watermark) {
-            let first = self.assigner.first_slice(end);
-            let slices: Vec<i64> = self.state.namespaces().range(first..=end).copied().collect();
+            let WindowAggregate { output, pending, state, .. } = self;
+            let first = output.assigner.first_slice(end);
+            let slices: Vec<i64> = state.namespaces().range(first..=end).copied().collect();
             if let [slice] = slices.as_slice()
-                && !self.pending.needs(*slice, &self.assigner)
+                && !pending.needs(*slice, &output.assigner)
             {
-                for entry in self.state.take_namespace(*slice) {
+                for entry in state.take_namespace(*slice) {
                     let (key, group) = entry?;
                     fired.push(position, end, key, group);
+                    output.emit_full(fired, emit)?;
                 }
                 continue;
             }
-            let mut merged: BTreeMap<Key, Group> = BTreeMap::new();
             // Only where wall-clock times are skipped is an earlier window still to fire.
-            let compact = self.cumulating && self.pending.ends.range(first..end).next().is_none();
-            for slice in &slices {
-                let entries = match compact || !self.pending.needs(*slice, &self.assigner) {
-                    true => self.state.take_namespace(*slice),
-                    false => self.state.entries(*slice),
-                };
-                for entry in entries {
-                    let (key, group) = entry?;
-                    match merged.entry(key) {
-                        Entry::Vacant(vacant) => drop(vacant.insert(group)),
-                        Entry::Occupied(mut earlier) => earlier.get_mut().merge(group),
-                    }
-                }
-            }
-            let keep = compact && self.pending.needs(end, &self.assigner);
-            for (key, group) in merged {
+            let compact = self.cumulating && pending.ends.range(first..end).next().is_none();
+            let keep = compact && pending.needs(end, &output.assigner);
+            let take = |slice| compact || !pending.needs(slice, &output.assigner);
+            let mut kept = Vec::new();
+            for entry in state.merged_entries(&slices, take, Group::merge) {
+                let (key, group) = entry?;
                 if keep {
-                    self.state.entry(end, &key, || group.clone())?;
+                    kept.push((key.clone(), group.clone()));
                 }
                 fired.push(position, end, key, group);
+                output.emit_full(fired, emit)?;
+            }
+            for (key, group) in kept {
+                state.entry(end, &key, || group)?;
             }
         }
         Ok(())
     }
+}
 
-    fn output(&self, fired: Fired, marks: Arc<Vec<Mark>>) -> Result<Chunk, OperatorError> {
+impl Output {
+    /// Hands on what has gathered, once it is a part.
+    fn emit_full(&self, fired: &mut Fired, emit: Emit<'_>) -> Result<(), OperatorError> {
+        if fired.positions.len() < PART_ROWS && fired.bytes < PART_BYTES {
+            return Ok(());
+        }
+        emit(self.chunk(std::mem::take(fired), Arc::default())?)
+    }
+
+    fn chunk(&self, fired: Fired, marks: Arc<Vec<Mark>>) -> Result<Chunk, OperatorError> {
         let mut columns: Vec<ArrayRef> = self.aggregation.key_columns(fired.keys.iter().map(|key| &**key))?;
         let windows: Vec<_> = fired.ends.iter().map(|end| (self.assigner.start_of(*end), *end)).collect();
         for property in &self.properties {
@@ -196,9 +212,19 @@ impl WindowAggregate {
 
 impl Operator for WindowAggregate {
     fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError> {
+        in_one_part(|emit| self.process_in_parts(inputs, context, sides, emit))
+    }
+
+    fn process_in_parts(
+        &mut self,
+        inputs: &[Chunk],
+        context: &EvalContext,
+        sides: &mut Sides,
+        emit: Emit<'_>,
+    ) -> Result<Chunk, OperatorError> {
         let [input] = inputs else { return Ok(Chunk::default()) };
-        let evaluated = self.aggregation.evaluate(input, context, sides)?;
-        let arguments = self.aggregation.arguments(&evaluated);
+        let evaluated = self.output.aggregation.evaluate(input, context, sides)?;
+        let arguments = self.output.aggregation.arguments(&evaluated);
         let input = &evaluated.input;
         let mut fired = Fired::default();
         let mut marks = input.marks.iter().peekable();
@@ -206,28 +232,28 @@ impl Operator for WindowAggregate {
         for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
             while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
                 self.clock = mark.clock;
-                self.fire(mark.position, &mut fired)?;
+                self.fire(mark.position, &mut fired, emit)?;
             }
             let time = time.unwrap_or(EventTime::MIN);
-            let slice = self.assigner.slice_of(time);
-            if self.assigner.over_at(self.assigner.last_end(slice)) <= self.clock.watermark {
-                let time = self.assigner.event_time_of(time);
-                let named = &self.aggregation.named;
+            let slice = self.output.assigner.slice_of(time);
+            if self.output.assigner.over_at(self.output.assigner.last_end(slice)) <= self.clock.watermark {
+                let time = self.output.assigner.event_time_of(time);
+                let named = &self.output.aggregation.named;
                 let text = named.row_text(&input.columns, row);
                 sides.late.push(named, *position, time, self.clock.watermark, text);
                 continue;
             }
             if !self.state.namespaces().contains(&slice) {
-                self.pending.add(slice, self.state.namespaces(), &self.assigner, self.clock.watermark);
+                self.pending.add(slice, self.state.namespaces(), &self.output.assigner, self.clock.watermark);
             }
-            let empty = self.aggregation.empty();
-            arguments.fold(row, self.state.entry(slice, self.aggregation.key(row), || empty.clone())?);
+            let empty = self.output.aggregation.empty();
+            arguments.fold(row, self.state.entry(slice, self.output.aggregation.key(row), || empty.clone())?);
         }
         for mark in marks {
             self.clock = mark.clock;
-            self.fire(mark.position, &mut fired)?;
+            self.fire(mark.position, &mut fired, emit)?;
         }
-        self.output(fired, Arc::clone(&input.marks))
+        self.output.chunk(fired, Arc::clone(&input.marks))
     }
 
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
@@ -236,8 +262,8 @@ impl Operator for WindowAggregate {
 
     fn preview(&self, namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
         let mut fired = Fired::default();
-        fired.push(Position::default(), namespace, Key::from(key), self.aggregation.decode_group(value)?);
-        Some(self.output(fired, Arc::default()).ok()?.columns)
+        fired.push(Position::default(), namespace, Key::from(key), self.output.aggregation.decode_group(value)?);
+        Some(self.output.chunk(fired, Arc::default()).ok()?.columns)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
@@ -249,8 +275,10 @@ impl Operator for WindowAggregate {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clock = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.aggregation.named.name.to_string(), source })?;
+        self.clock = postcard::from_bytes(saved).map_err(|source| OperatorError::Saved {
+            operator: self.output.aggregation.named.name.to_string(),
+            source,
+        })?;
         self.find_pending();
         Ok(())
     }

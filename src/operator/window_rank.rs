@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array};
 use serde::{Deserialize, Serialize};
 
+use super::parts::{Emit, PART_BYTES, PART_ROWS, in_one_part};
 use super::rows::{Parts, StoredRow};
 use super::window::Assigner;
 use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times};
@@ -85,28 +86,51 @@ impl WindowRank {
         })
     }
 
-    fn advance(&mut self, mark: &Mark, parts: &mut Parts) -> Result<(), OperatorError> {
+    fn advance(&mut self, mark: &Mark, parts: &mut Parts, emit: Emit<'_>) -> Result<(), OperatorError> {
         self.clock = mark.clock;
         while let Some(end) = self.state.namespaces().first().copied() {
             if self.assigner.over_at(end) > self.clock.watermark {
                 break;
             }
-            let (mut rows, mut numbers) = (Vec::new(), Vec::new());
+            let (mut rows, mut numbers, mut bytes) = (Vec::new(), Vec::new(), 0);
             for entry in self.state.take_namespace(end) {
                 let (_, Ranked(ranked)) = entry?;
                 numbers.extend(1..=i64::try_from(ranked.len()).unwrap_or(i64::MAX));
+                bytes += ranked.iter().map(|(_, row)| row.0.len()).sum::<usize>();
                 rows.extend(ranked.into_iter().map(|(_, row)| row));
+                if rows.len() >= PART_ROWS || bytes >= PART_BYTES {
+                    parts.push(rows.iter().map(|_| mark.position), decoded(&self.rows, &rows, &numbers)?);
+                    emit(std::mem::take(parts).into_chunk(&self.empty, Arc::default())?)?;
+                    rows.clear();
+                    numbers.clear();
+                    bytes = 0;
+                }
             }
-            let mut columns = self.rows.decode(rows.iter().map(|row| &*row.0))?;
-            columns.push(Arc::new(Int64Array::from(numbers)));
-            parts.push(rows.iter().map(|_| mark.position), columns);
+            parts.push(rows.iter().map(|_| mark.position), decoded(&self.rows, &rows, &numbers)?);
         }
         Ok(())
     }
 }
 
+/// The columns of rows and their numbers.
+fn decoded(keys: &RowKeys, rows: &[StoredRow], numbers: &[i64]) -> Result<Vec<ArrayRef>, OperatorError> {
+    let mut columns = keys.decode(rows.iter().map(|row| &*row.0))?;
+    columns.push(Arc::new(Int64Array::from(numbers.to_vec())));
+    Ok(columns)
+}
+
 impl Operator for WindowRank {
     fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError> {
+        in_one_part(|emit| self.process_in_parts(inputs, context, sides, emit))
+    }
+
+    fn process_in_parts(
+        &mut self,
+        inputs: &[Chunk],
+        context: &EvalContext,
+        sides: &mut Sides,
+        emit: Emit<'_>,
+    ) -> Result<Chunk, OperatorError> {
         let [input] = inputs else { return Ok(Chunk::default()) };
         let evaluate = |chunk: &Chunk, errors: &mut RowErrors| {
             let batch = Batch { columns: &chunk.columns, rows: chunk.rows() };
@@ -125,7 +149,7 @@ impl Operator for WindowRank {
         let ends = input.columns.get(self.end_column).map(event_times);
         for ((row, position), end) in input.positions.iter().enumerate().zip(ends.into_iter().flatten()) {
             while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.advance(mark, &mut parts)?;
+                self.advance(mark, &mut parts, emit)?;
             }
             let end = end.unwrap_or(EventTime::MIN);
             let over_at = self.assigner.over_at(end);
@@ -146,7 +170,7 @@ impl Operator for WindowRank {
             }
         }
         for mark in marks {
-            self.advance(mark, &mut parts)?;
+            self.advance(mark, &mut parts, emit)?;
         }
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::iter::Peekable;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::key::{Key, hash_key};
 use super::layer::{FrozenLayer, Layer, Slot, Space};
+use super::merged::Merged;
 use super::scan::Scan;
 use super::{Checkpointed, Frozen, NoStored, StateError, StateReader};
 
@@ -64,21 +66,28 @@ impl<V: Clone + DeserializeOwned> Older<V> {
         }
     }
 
-    /// The entries of a namespace under those of the dirty layer, which hides what is older where it is `hidden`.
-    fn entries(&self, namespace: i64, newest: Vec<Slot<V>>, mut hidden: bool) -> Entries<'_, V> {
+    /// The entries of a namespace under those of the dirty layer, which hides what is older where it is `hidden`. As one
+    /// of `scans` namespaces that are read at once.
+    fn entries<'a>(
+        &'a self,
+        namespace: i64,
+        newest: Vec<Held<'a, V>>,
+        mut hidden: bool,
+        scans: usize,
+    ) -> Entries<'a, V> {
         let mut in_memory = newest;
         for space in self.layers().filter_map(|layer| layer.spaces.get(&namespace)) {
             if hidden {
                 break;
             }
-            in_memory.extend(space.table.iter().cloned());
+            in_memory.extend(space.table.iter().map(Held::Shared));
             hidden = space.cleared;
         }
         // The sort is stable and newer layers were put first: of equal keys the newest is kept.
         in_memory.sort_by(|a, b| a.key.cmp(&b.key));
         in_memory.dedup_by(|later, kept| later.key == kept.key);
         let stored = (!hidden && self.stored.contains(&namespace))
-            .then(|| Scan::new(self.reader.as_ref(), self.operator, namespace));
+            .then(|| Scan::new(self.reader.as_ref(), self.operator, namespace, scans));
         Entries { older: self, namespace, in_memory: in_memory.into_iter().peekable(), stored }
     }
 
@@ -180,16 +189,39 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// Removes a namespace and gives its entries in key order. The namespace is gone at once, however far the iterator
     /// is read. Stored entries are read in chunks, so they may be more than memory holds.
     pub fn take_namespace(&mut self, namespace: i64) -> Entries<'_, V> {
-        let hidden = self.dirty.spaces.get(&namespace).is_some_and(|space| space.cleared);
-        let newest = self.detach(namespace).table.into_iter().collect();
-        self.older.entries(namespace, newest, hidden)
+        let newest = self.detach(namespace);
+        self.older.entries(namespace, newest.table.into_iter().map(Held::Own).collect(), newest.cleared, 1)
     }
 
     /// The entries of a namespace in key order, which stays as it is.
     pub fn entries(&self, namespace: i64) -> Entries<'_, V> {
+        self.entries_beside(namespace, 1)
+    }
+
+    fn entries_beside(&self, namespace: i64, scans: usize) -> Entries<'_, V> {
         let space = self.dirty.spaces.get(&namespace);
-        let newest = space.map_or_else(Vec::new, |space| space.table.iter().cloned().collect());
-        self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared))
+        let newest = space.map_or_else(Vec::new, |space| space.table.iter().map(Held::Shared).collect());
+        self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared), scans)
+    }
+
+    /// Several namespaces as one, in key order: the values of one key are merged in the order of `namespaces`. Those that
+    /// `take` names are removed.
+    pub fn merged_entries(
+        &mut self,
+        namespaces: &[i64],
+        take: impl Fn(i64) -> bool,
+        merge: fn(&mut V, V),
+    ) -> Merged<'_, V> {
+        let taken: Vec<Option<Space<V>>> =
+            namespaces.iter().map(|namespace| take(*namespace).then(|| self.detach(*namespace))).collect();
+        let inputs = namespaces.iter().zip(taken).map(|(namespace, taken)| match taken {
+            Some(Space { table, cleared, .. }) => {
+                let newest = table.into_iter().map(Held::Own).collect();
+                self.older.entries(*namespace, newest, cleared, namespaces.len())
+            }
+            None => self.entries_beside(*namespace, namespaces.len()),
+        });
+        Merged::new(inputs.collect(), merge)
     }
 }
 
@@ -236,17 +268,47 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> Checkpoint
         self.dirty.overlay(newer);
     }
 
+    fn dirty_bytes(&self) -> usize {
+        self.dirty.memory_bytes()
+    }
+
     fn memory_bytes(&self) -> usize {
         let older = [&self.older.frozen, &self.older.clean];
         self.dirty.memory_bytes() + older.into_iter().flatten().map(|frozen| frozen.memory_bytes).sum::<usize>()
     }
 }
 
-/// The entries of a taken namespace in key order.
+/// A slot that a reader of entries has for itself, or that stays in its layer.
+enum Held<'a, V> {
+    Own(Slot<V>),
+    Shared(&'a Slot<V>),
+}
+
+impl<V> Deref for Held<'_, V> {
+    type Target = Slot<V>;
+
+    fn deref(&self) -> &Slot<V> {
+        match self {
+            Held::Own(slot) => slot,
+            Held::Shared(slot) => slot,
+        }
+    }
+}
+
+impl<V: Clone> Held<'_, V> {
+    fn into_slot(self) -> Slot<V> {
+        match self {
+            Held::Own(slot) => slot,
+            Held::Shared(slot) => slot.clone(),
+        }
+    }
+}
+
+/// The entries of a namespace in key order.
 pub struct Entries<'a, V> {
     older: &'a Older<V>,
     namespace: i64,
-    in_memory: Peekable<std::vec::IntoIter<Slot<V>>>,
+    in_memory: Peekable<std::vec::IntoIter<Held<'a, V>>>,
     stored: Option<Scan<'a>>,
 }
 
@@ -266,7 +328,7 @@ impl<V: Clone + DeserializeOwned> Entries<'_, V> {
                 Some(scan) if take_stored => scan.next()?,
                 _ => None,
             };
-            match (from_memory, from_stored) {
+            match (from_memory.map(Held::into_slot), from_stored) {
                 (Some(Slot { key, value: Some(value) }), _) => return Ok(Some((key, value))),
                 (Some(_), _) => {}
                 (None, Some((key, bytes))) => {

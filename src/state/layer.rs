@@ -8,10 +8,12 @@ use hashbrown::hash_table::Entry;
 use serde::Serialize;
 
 use super::key::{Key, hash_key};
-use super::{Change, Frozen, StateError, key_group};
+use super::{Change, Frozen, StateError, heap_bytes, key_group};
 
-/// Entries whose encoded size is looked at for the estimate of memory.
-const SAMPLE: usize = 32;
+/// Entries that are weighed for the estimate of memory.
+const SAMPLE: usize = 128;
+/// What a commit takes for each entry while it sorts them.
+const SORT_BYTES: usize = 32;
 
 /// An entry; without value it is a tombstone.
 #[derive(Clone)]
@@ -111,7 +113,7 @@ impl<V> Layer<V> {
 }
 
 impl<V: Serialize> Layer<V> {
-    /// Memory of tables and keys, plus the encoded size of values (taken from a sample) for what they own.
+    /// Memory of tables, keys and what values own (weighed by a sample), and of the sort of a commit.
     pub fn memory_bytes(&self) -> usize {
         let fixed: usize =
             self.spaces.values().map(|space| space.table.allocation_size() + space.heap_key_bytes + 64).sum();
@@ -122,9 +124,8 @@ impl<V: Serialize> Layer<V> {
             .flat_map(|space| space.table.iter())
             .take(SAMPLE)
             .filter_map(|slot| slot.value.as_ref())
-            .filter_map(|value| postcard::experimental::serialized_size(value).ok())
-            .fold((0, 0), |(count, bytes), size| (count + 1, bytes + size));
-        fixed + bytes.saturating_mul(count) / sampled.max(1)
+            .fold((0, 0), |(count, bytes), value| (count + 1, bytes + heap_bytes(value)));
+        fixed + SORT_BYTES * count + bytes.saturating_mul(count) / sampled.max(1)
     }
 }
 

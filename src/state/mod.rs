@@ -23,9 +23,11 @@
 mod key;
 mod keyed;
 mod layer;
+mod merged;
 #[cfg(test)]
 pub(crate) mod model;
 mod scan;
+mod weight;
 
 use std::collections::BTreeSet;
 use std::error::Error as StdError;
@@ -36,6 +38,8 @@ use thiserror::Error;
 
 pub use key::Key;
 pub use keyed::{Entries, KeyedState};
+pub use merged::Merged;
+pub use weight::heap_bytes;
 
 /// Number of key groups; part of the layout on disk.
 pub const KEY_GROUPS: u8 = 128;
@@ -144,6 +148,9 @@ pub trait Checkpointed: Send {
 
     /// The commit failed: the frozen layer's changes are due again, under those made since.
     fn failed(&mut self);
+
+    /// Estimate of the memory that the changes since the last freeze take, in bytes.
+    fn dirty_bytes(&self) -> usize;
 
     /// Estimate of the memory that the layers take, in bytes.
     fn memory_bytes(&self) -> usize;

@@ -6,8 +6,10 @@ use std::vec::IntoIter;
 
 use super::{KEY_GROUPS, StateError, StateReader, StoredPair};
 
-/// Entries read from one key group at a time: at most about `CHUNK` × [`KEY_GROUPS`] entries are in memory.
-const CHUNK: usize = 32;
+/// Entries read from one key group at a time, at most.
+const CHUNK_MAX: usize = 32;
+/// About how many bytes are read ahead of all key groups, and of all scans that run at once.
+const AHEAD_BYTES: usize = 1 << 20;
 
 /// (key, key group, value): the least key on top of the heap.
 type Head = Reverse<(Vec<u8>, u8, Vec<u8>)>;
@@ -20,16 +22,26 @@ pub(super) struct Scan<'a> {
     /// What was read ahead of each key group; empty until the first read.
     buffers: Vec<IntoIter<StoredPair>>,
     heap: BinaryHeap<Head>,
+    /// Scans that run at once.
+    scans: usize,
+    /// Entries to read from a key group at once. The first read of each finds out how large they are.
+    chunk: usize,
 }
 
 impl<'a> Scan<'a> {
-    pub fn new(reader: &'a dyn StateReader, operator: u32, namespace: i64) -> Scan<'a> {
-        Scan { reader, operator, namespace, buffers: Vec::new(), heap: BinaryHeap::new() }
+    /// A scan beside others, `scans` in all.
+    pub fn new(reader: &'a dyn StateReader, operator: u32, namespace: i64, scans: usize) -> Scan<'a> {
+        Scan { reader, operator, namespace, buffers: Vec::new(), heap: BinaryHeap::new(), scans, chunk: 1 }
     }
 
-    fn read(&self, group: u8, after: Option<&[u8]>) -> Result<IntoIter<StoredPair>, StateError> {
+    fn read(&mut self, group: u8, after: Option<&[u8]>) -> Result<IntoIter<StoredPair>, StateError> {
         let mut chunk = Vec::new();
-        self.reader.scan(self.operator, self.namespace, group, after, CHUNK, &mut chunk)?;
+        self.reader.scan(self.operator, self.namespace, group, after, self.chunk, &mut chunk)?;
+        let bytes: usize = chunk.iter().map(|(key, value)| key.len() + value.len() + size_of::<Head>()).sum();
+        if let Some(mean) = bytes.checked_div(chunk.len()) {
+            let groups = usize::from(KEY_GROUPS) * self.scans.max(1);
+            self.chunk = (AHEAD_BYTES / groups / mean.max(1)).clamp(1, CHUNK_MAX);
+        }
         Ok(chunk.into_iter())
     }
 

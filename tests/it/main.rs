@@ -12,6 +12,7 @@ mod full;
 mod kills;
 mod repair;
 mod pipeline_tests;
+mod memory;
 mod sources;
 mod structure;
 mod support;

@@ -203,7 +203,7 @@ impl Process {
             handover: Arc::clone(&handover),
             shared: Arc::clone(&shared),
             durability: config.durability,
-            append_bytes_max: append_bytes_max(config.log.max_size_bytes),
+            append_bytes_max: append_bytes_max(config.log.max_size_bytes, config.pipeline.memory_bytes),
             stop: stop.clone(),
             follows_engine: false,
             trimmed: Lsn::ZERO,
