@@ -8,6 +8,7 @@ mod config_errors;
 mod conformance;
 mod full;
 mod kills;
+mod power;
 mod sources;
 mod structure;
 mod support;
