@@ -13,6 +13,7 @@ mod kills;
 mod repair;
 mod pipeline_tests;
 mod memory;
+mod power;
 mod sources;
 mod structure;
 mod support;
