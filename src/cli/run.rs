@@ -12,14 +12,15 @@ use super::hints::hints;
 use crate::checkpoint::{DIRECTORY, VERIFY_AT_START_BYTES};
 use crate::config;
 use crate::engine::EngineError;
+use crate::engine::reset::Choices;
 use crate::engine::run::{End, Summary, listen_for_stop, run as run_engine};
 use crate::source::guard_with;
 
-/// Runs the pipeline of a configuration file.
+/// Runs the pipeline of a configuration file, with queries (as `query.NAME`) to reset.
 ///
 /// # Errors
 /// Whatever stopped it, with its exit code.
-pub fn run(path: &Path) -> Result<(), Failure> {
+pub fn run(path: &Path, reset: Vec<String>) -> Result<(), Failure> {
     let config = config::load(path)?;
     log_to_stderr();
     if !is_service() {
@@ -32,7 +33,7 @@ pub fn run(path: &Path) -> Result<(), Failure> {
     let failure = |error: EngineError| Failure::new(&error, error.exit_code());
     let signals = listen_for_stop().map_err(failure)?;
     verify_checkpoint(&config.pipeline.state)?;
-    let summary = run_engine(config, signals).map_err(failure)?;
+    let summary = run_engine(config, Choices { reset }, signals).map_err(failure)?;
     report(&summary);
     Ok(())
 }
@@ -68,8 +69,9 @@ fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
         }
         None => {
             let message = format!(
-                "the checkpoint in {} is corrupt: reading it ended the process that checked it ({}); restore the \
-                 state directory from a copy, or move it away to begin anew",
+                "the checkpoint in {} is corrupt: reading it ended the process that checked it ({}); move the \
+                 state directory away and begin from a savepoint (`forebay checkpoint import FILE`), from a copy of the \
+                 directory, or anew",
                 state.join(DIRECTORY).display(),
                 output.status
             );

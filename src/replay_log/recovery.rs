@@ -73,7 +73,7 @@ pub fn open(
             discard(disk.as_ref(), dir, &survey.leftovers)?;
             let mut segments = Segments::new(disk, dir, options, VecDeque::new());
             segments.adopt_spares(&survey.spares)?;
-            let writer = LogWriter::create(segments, identity)?;
+            let writer = LogWriter::create(segments, identity, Lsn(1), None)?;
             let recovered =
                 Recovered { created: true, first_lsn: Lsn(1), last_lsn: Lsn::ZERO, last_time: None, torn: None };
             Ok((writer, recovered))

@@ -127,12 +127,17 @@ impl LogWriter {
         LogWriter { segments, identity, active, cursor, last_time, encoder, poisoned: None }
     }
 
-    /// A writer of a log that has no segment yet.
-    pub(super) fn create(mut segments: Segments, identity: Identity) -> Result<LogWriter, LogError> {
-        let mut cursor = Cursor { offset: 0, lsn: Lsn(1), previous_crc: 0 };
-        let active = segments.create(&segment_header(&segments, &identity, 1, cursor, None))?;
+    /// A writer of a log that has no segment yet. Its first record gets the LSN `first` and no time before `last_time`.
+    pub(super) fn create(
+        mut segments: Segments,
+        identity: Identity,
+        first: Lsn,
+        last_time: Option<LogTime>,
+    ) -> Result<LogWriter, LogError> {
+        let mut cursor = Cursor { offset: 0, lsn: first, previous_crc: 0 };
+        let active = segments.create(&segment_header(&segments, &identity, 1, cursor, last_time))?;
         cursor.offset = active.header_bytes;
-        Ok(LogWriter::resume(segments, identity, active, cursor, None))
+        Ok(LogWriter::resume(segments, identity, active, cursor, last_time))
     }
 
     /// Logs runs durably, empty ones left out, and returns them as frames with their LSNs, ready to be processed.
