@@ -436,7 +436,7 @@ fn change_config(
         retired.push(state);
     }
     let meta = commit_now(config, &mut engine, &meta, store, retired)?;
-    info!("the new configuration is in force");
+    info!("a checkpoint under the present configuration is made: it is in force");
     Ok(meta)
 }
 

@@ -8,6 +8,7 @@ mod config_errors;
 mod conformance;
 mod full;
 mod kills;
+mod savepoints;
 mod sources;
 mod structure;
 mod support;
