@@ -4,7 +4,7 @@
 //! import has left is cleared away by the next one. It has the savepoint's checkpoint, under a new epoch, and an empty log
 //! that begins behind its cut. So the first start finds nothing to replay, and goes on as after a clean stop.
 //!
-//! Sinks go on where the savepoint says; a start compares what they hold. With fresh sinks the state knows none: the
+//! Sources go on at their positions, also in a copy of the input file. Sinks go on where the savepoint says; a start compares what they hold. With fresh sinks the state knows none: the
 //! first start begins them anew, as sinks that are new in a configuration, with row 1.
 
 use std::fs;
@@ -17,7 +17,7 @@ use super::host::{Host, Machine};
 use crate::checkpoint::lmdb::Import;
 use crate::checkpoint::savepoint::{Progress, SavepointReader};
 use crate::checkpoint::{CheckpointMeta, DIRECTORY};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::disk::Disk;
 use crate::replay_log::{Identity, StateLock, begin_behind, log_dir};
 
@@ -59,6 +59,7 @@ pub fn import(
     if fresh_sinks {
         meta.sinks.clear();
     }
+    find_copies(&mut meta, config);
     let mut environment = Import::create(&staging.path.join(DIRECTORY))?;
     progress(reader.offset(), reader.length());
     let mut entries = 0u64;
@@ -81,6 +82,18 @@ pub fn import(
     staging.publish(disk.as_ref(), state)?;
     progress(reader.length(), reader.length());
     Ok(Imported { meta, entries })
+}
+
+/// Where an input file is a copy of the one that was read, its source goes on in the copy. Any other stays as it is, and
+/// the source says so when it is started.
+fn find_copies(meta: &mut CheckpointMeta, config: Option<&Config>) {
+    let kept = config::parse("the configuration kept in the savepoint", &meta.config).ok();
+    let Some(config) = config.or(kept.as_ref()) else { return };
+    for source in &config.sources {
+        if let Some(position) = meta.sources.get_mut(&source.name) {
+            *position = source.connector.in_copy(*position).unwrap_or(*position);
+        }
+    }
 }
 
 fn io(action: &str, path: &Path, source: std::io::Error) -> EngineError {

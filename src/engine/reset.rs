@@ -34,7 +34,8 @@ pub fn queries(config: &Config, given: &[String]) -> Result<BTreeSet<String>, En
         Some(name) => Ok(name.to_owned()),
         None => {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            let help = suggestion(given, &known);
+            let meant = if given.starts_with("query.") { given.clone() } else { format!("query.{given}") };
+            let help = suggestion(&meant, &known);
             let message = format!("--reset {given}: the configuration has no such query; {help}");
             Err(EngineError::Usage { message })
         }

@@ -14,3 +14,4 @@ mod structure;
 mod support;
 mod tcp;
 mod torn;
+mod versions;

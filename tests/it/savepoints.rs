@@ -31,7 +31,7 @@ columns = { ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE" }
 time = { column = "ts", max_out_of_orderness = "500ms" }
 [query.tens]
 sql = """
-SELECT window_start, window_time AS wt, device, AVG(temp) AS t, COUNT(*) AS n
+SELECT window_start AS s10, window_time AS wt, device, AVG(temp) AS t, COUNT(*) AS n
 FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))
 GROUP BY window_start, window_end, window_time, device
 """
@@ -328,7 +328,7 @@ fn diff_shows_what_came_went_and_changed() {
         assert_eq!((of("changed").len(), of("only_b").len(), of("only_a").len()), (1, 1, 0), "{lines:?}");
         assert_eq!(of("only_b")[0]["b"]["device"], "new");
         assert_eq!((&of("changed")[0]["a"]["device"], &of("changed")[0]["b"]["device"]), (&"d1".into(), &"d1".into()));
-        let count = |side: &str| of("changed")[0][side]["n"].as_u64().expect("a count");
+        let count = |side: &str| of("changed")[0][side]["COUNT(*)"].as_u64().expect("a count");
         assert_eq!(count("a") + 1, count("b"));
         let total = lines.iter().find(|line| line["operator"] == "tens/window_aggregate/0" && !line["total"].is_null());
         assert_eq!(total.expect("totals")["total"]["only_b"], 1);
@@ -424,4 +424,23 @@ fn every_flipped_bit_of_a_savepoint_is_found() {
         let left = std::fs::read_dir(place.dir.path()).expect("lists").count();
         assert_eq!(left, 1, "bit {bit}: nothing is left behind");
     }
+}
+
+#[test]
+fn on_a_new_machine_the_input_can_be_a_copy() {
+    let old = large();
+    ok(&old, &["checkpoint", "export", "state", "a.savepoint"]);
+    let place = Place::new();
+    for name in ["a.savepoint", "f.toml", "input.ndjson"] {
+        std::fs::copy(old.path(name), place.path(name)).expect("copies");
+    }
+    ok(&place, &["checkpoint", "import", "a.savepoint", "f.toml", "--fresh-sinks"]);
+    let running = place.start("f.toml");
+    let rest = "{\"ts\":\"2026-04-03T00:00:00.000Z\",\"device\":\"behind\",\"temp\":1}\n";
+    let mut file = std::fs::OpenOptions::new().append(true).open(place.path("input.ndjson")).expect("opens");
+    file.write_all(rest.as_bytes()).expect("writes");
+    wait_for_rows(&place, "rows", 1);
+    assert_eq!(running.stop(), 0, "{}", place.text("stderr.txt"));
+    assert_eq!(place.text("out/rows.ndjson"), "{\"device\":\"behind\",\"temp\":1.0}\n");
+    assert!(lines_of(&place, "minutes") > 1000, "the windows of before fire");
 }
