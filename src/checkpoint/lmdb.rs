@@ -5,7 +5,10 @@
 //! - A new environment is built beside its place, synced and renamed: it is there whole or not at all. Opening an
 //!   existing one writes nothing.
 //! - Read transactions are not bound to threads, so that the engine's snapshot may move with the engine. A snapshot
-//!   pins the pages of its commit: renew it after each commit; readers of other processes use short transactions.
+//!   pins the pages of its commit: renew it after each commit; readers of other processes use short transactions, but
+//!   those who need all of one checkpoint (`bulk`).
+
+mod bulk;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,6 +28,8 @@ use super::pages::{self, PagesError};
 use super::{CheckpointError, CheckpointView, Checkpoints, Layer};
 use crate::state::{Change, Frozen, KEY_GROUPS, StateError, StateReader, StoredPair};
 
+pub use bulk::{Import, Pinned};
+
 /// Address space that is reserved for the map: what a state can grow to.
 #[cfg(target_pointer_width = "64")]
 const MAP_BYTES: usize = 64 << 30;
@@ -36,6 +41,9 @@ const RESERVE_BYTES: u64 = 16 << 20;
 
 const DATA_FILE: &str = "data.mdb";
 const LOCK_FILE: &str = "lock.mdb";
+
+/// Takes an entry: key and value as stored.
+pub type Visit<'a, E> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
 
 type Db = Database<'static, Bytes, Bytes>;
 type Txn = RoTxn<'static, WithoutTls>;
@@ -201,6 +209,19 @@ impl Environment {
             .collect()
     }
 
+    /// The entries of the state whose keys begin with `prefix`, from the first behind the key `after`.
+    fn state_range<'t>(
+        &self,
+        txn: &'t RoTxn<'_>,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+    ) -> Result<heed::RoRange<'t, Bytes, Bytes>, CheckpointError> {
+        let start = after.map_or(Bound::Included(prefix), Bound::Excluded);
+        let end = layout::prefix_end(prefix);
+        let range = (start, end.as_ref().map(Vec::as_slice));
+        self.dbs.state.range(txn, &range).map_err(|error| self.read_error(error))
+    }
+
     /// Every key group on record.
     fn groups(&self, txn: &RoTxn<'_>) -> Result<BTreeMap<(u32, u8), Group>, CheckpointError> {
         let entries = self.dbs.groups.iter(txn).map_err(|error| self.read_error(error))?;
@@ -233,7 +254,8 @@ impl Environment {
         }
     }
 
-    fn verify(&self, txn: &RoTxn<'_>) -> Result<Verified, CheckpointError> {
+    /// Checks everything, and shows every entry to `visit`.
+    fn verify<E: From<CheckpointError>>(&self, txn: &RoTxn<'_>, visit: Visit<'_, E>) -> Result<Verified, E> {
         let meta = self.meta(txn)?.unwrap_or_default();
         let read_error = |error| self.read_error(error);
         let mut verified = Verified::default();
@@ -242,19 +264,20 @@ impl Environment {
         for entry in self.dbs.state.iter(txn).map_err(read_error)? {
             let (key, stored) = entry.map_err(read_error)?;
             if key <= last.as_slice() {
-                return Err(self.corrupt("keys are out of order", key));
+                return Err(self.corrupt("keys are out of order", key).into());
             }
             last.clear();
             last.extend_from_slice(key);
             let entry = layout::decode_state(key, stored).map_err(|what| self.corrupt(what, key))?;
             // A damaged branch page can hide from a lookup what a walk over the leaves still finds.
             if self.dbs.state.get(txn, key).map_err(read_error)? != Some(stored) {
-                return Err(self.corrupt("an entry cannot be looked up", key));
+                return Err(self.corrupt("an entry cannot be looked up", key).into());
             }
             let operator = meta.operators.iter().find(|operator| operator.id == entry.operator);
             if operator.is_none_or(|operator| !operator.namespaces.contains(&entry.namespace)) {
-                return Err(self.corrupt("an entry belongs to no operator's open namespace", key));
+                return Err(self.corrupt("an entry belongs to no operator's open namespace", key).into());
             }
+            visit(key, stored)?;
             counted.entry((entry.operator, entry.group)).or_default().add(key, stored);
             verified.entries += 1;
             verified.bytes += (key.len() + stored.len()) as u64;
@@ -271,12 +294,13 @@ impl Environment {
                         count(&counted),
                         count(&recorded)
                     ),
-                ));
+                )
+                .into());
             }
         }
         let history = self.history(txn)?;
         if history.last().map_or(0, |entry| entry.id) != meta.id {
-            return Err(corrupt(&self.dir, "its history does not end with the checkpoint itself".to_owned()));
+            return Err(corrupt(&self.dir, "its history does not end with the checkpoint itself".to_owned()).into());
         }
         verified.groups = recorded.len() as u64;
         Ok(verified)
@@ -825,10 +849,7 @@ impl CheckpointReader {
             Some(group) => layout::group_key(operator, group),
             None => operator.to_be_bytes().to_vec(),
         };
-        let start = after.map_or(Bound::Included(prefix.as_slice()), Bound::Excluded);
-        let end = layout::prefix_end(&prefix);
-        let range = (start, end.as_ref().map(Vec::as_slice));
-        let range = self.env.dbs.state.range(&txn, &range).map_err(read_error)?;
+        let range = self.env.state_range(&txn, &prefix, after)?;
         let entries = range.take(limit).map(|entry| {
             let (place, stored) = entry.map_err(read_error)?;
             let entry = layout::decode_state(place, stored).map_err(|what| self.env.corrupt(what, place))?;
@@ -851,7 +872,7 @@ impl CheckpointReader {
     /// # Errors
     /// The first thing that is wrong.
     pub fn verify(&self) -> Result<Verified, CheckpointError> {
-        self.env.verify(&*self.env.begin()?)
+        self.env.verify(&*self.env.begin()?, &mut |_, _| Ok::<_, CheckpointError>(()))
     }
 }
 
@@ -862,13 +883,7 @@ impl CheckpointReader {
 /// # Errors
 /// The first thing that is wrong.
 pub fn verify(dir: &Path) -> Result<Verified, CheckpointError> {
-    let data = dir.join(DATA_FILE);
-    if data.exists() {
-        pages::check(&data).map_err(|error| match error {
-            PagesError::Io(source) => io_error("read", &data)(source),
-            damaged @ PagesError::Damaged { .. } => corrupt(dir, damaged.to_string()),
-        })?;
-    }
+    bulk::check_pages(dir)?;
     CheckpointReader::open(dir)?.verify()
 }
 

@@ -16,6 +16,7 @@
 //! - `lmdb.rs`: the environment; the only user of `heed`.
 //! - `pages.rs`: an independent check of LMDB's pages.
 //! - `worker.rs`: the checkpoint thread.
+//! - `savepoint/`: a checkpoint as one portable file.
 //!
 //! LMDB does not check its own pages; see [`lmdb::CheckpointReader::verify`] for what is checked and what is not.
 
@@ -23,6 +24,7 @@ pub mod layout;
 pub mod lmdb;
 pub mod meta;
 mod pages;
+pub mod savepoint;
 pub mod worker;
 
 use std::error::Error as StdError;
@@ -34,7 +36,7 @@ use thiserror::Error;
 
 use crate::state::{Frozen, StateError, StateReader};
 
-pub use lmdb::{CheckpointReader, CheckpointStore, CommitStats, OpenMode, Snapshot, Verified};
+pub use lmdb::{CheckpointReader, CheckpointStore, CommitStats, OpenMode, Pinned, Snapshot, Verified};
 pub use meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows};
 pub use worker::{CheckpointThread, CheckpointWorker, Finished, Job, SinkSync, perform};
 
@@ -103,7 +105,8 @@ pub enum CheckpointError {
     #[error("no space for a checkpoint in {} ({free_bytes} bytes are free): free some space", .dir.display())]
     NoSpace { dir: PathBuf, free_bytes: u64 },
     #[error(
-        "the checkpoint in {} is corrupt: {what}; restore the state directory from a copy, or move it away to begin anew",
+        "the checkpoint in {} is corrupt: {what}; move the state directory away and begin from a savepoint (`forebay \
+         checkpoint import FILE`), from a copy of the directory, or anew",
         .dir.display()
     )]
     Corrupt { dir: PathBuf, what: String },

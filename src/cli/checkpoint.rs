@@ -45,7 +45,8 @@ fn duration(entry: &HistoryEntry) -> String {
     format!("{bound}{:.1} ms", entry.duration_us as f64 / 1000.0)
 }
 
-fn size(bytes: u64) -> String {
+/// A number of bytes for people.
+pub(super) fn size(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let mut scaled = bytes as f64;
     let mut unit = "B";
@@ -60,7 +61,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// Prints rows under a header in columns as wide as their widest cell; those in `right` are right-aligned.
-fn table(out: &mut dyn Write, header: &[&str], right: &[usize], rows: &[Vec<String>]) -> io::Result<()> {
+pub(super) fn table(out: &mut dyn Write, header: &[&str], right: &[usize], rows: &[Vec<String>]) -> io::Result<()> {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain(header.get(column).map(|cell| cell.chars().count())).max().unwrap_or(0)

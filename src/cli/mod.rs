@@ -2,13 +2,16 @@
 
 pub mod check;
 pub mod checkpoint;
+mod diff;
 mod dump;
 pub mod explain;
 mod hints;
 pub mod log;
 mod log_repair;
+mod progress;
 pub mod run;
 pub mod sample;
+mod savepoint;
 pub mod test;
 
 use std::io::Write;
@@ -51,6 +54,9 @@ struct RunArguments {
     /// a sink that holds more than the log gives: keep that, and go on behind it (may be repeated)
     #[argh(option)]
     adopt: Vec<String>,
+    /// drop the state of a query, given as query.NAME, at this start; can be given more than once
+    #[argh(option)]
+    reset: Vec<String>,
 }
 
 /// Find everything that is wrong with a configuration, without touching the outside.
@@ -108,7 +114,10 @@ enum CheckpointCommand {
     List(CheckpointList),
     Show(CheckpointShow),
     Dump(CheckpointDump),
+    Diff(CheckpointDiff),
     Verify(CheckpointVerify),
+    Export(CheckpointExport),
+    Import(CheckpointImport),
 }
 
 /// List the recorded checkpoints, newest first.
@@ -156,11 +165,62 @@ struct CheckpointDump {
     format: Format,
 }
 
-/// Check every entry of the checkpointed state against its checksum.
+/// Show which keys of each operator differ between two checkpoints, and what their values are.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "diff")]
+struct CheckpointDiff {
+    /// a savepoint, a state directory, or a configuration file that names one
+    #[argh(positional)]
+    a: PathBuf,
+    /// the other one
+    #[argh(positional)]
+    b: PathBuf,
+    /// show at most so many entries; all are counted
+    #[argh(option)]
+    limit: Option<u64>,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Write the newest checkpoint to one portable file, also while the pipeline runs.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "export")]
+struct CheckpointExport {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// the savepoint to write; there must be no such file
+    #[argh(positional)]
+    file: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Begin a state from a savepoint.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "import")]
+struct CheckpointImport {
+    /// the savepoint
+    #[argh(positional)]
+    file: PathBuf,
+    /// the new state directory, or a configuration file that names it
+    #[argh(positional)]
+    place: PathBuf,
+    /// begin the sinks anew: on a machine that does not have their output
+    #[argh(switch)]
+    fresh_sinks: bool,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
+}
+
+/// Check every entry of the checkpointed state, or of a savepoint, against its checksum.
 #[derive(FromArgs, Debug)]
 #[argh(subcommand, name = "verify")]
 struct CheckpointVerify {
-    /// a state directory, or a configuration file that names one
+    /// a savepoint, a state directory, or a configuration file that names one
     #[argh(positional)]
     place: PathBuf,
     /// text or json
@@ -351,7 +411,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => {
             drop(out);
-            run::run(&arguments.config, &arguments.adopt)
+            run::run(&arguments.config, &arguments.adopt, arguments.reset)
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
         Command::Explain(arguments) => explain::explain(&arguments.config, arguments.flink, &mut out),
@@ -365,6 +425,16 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                     let options = checkpoint::DumpOptions { key_group: None, limit: a.limit };
                     let dir = checkpoints_of(&a.place)?;
                     checkpoint::dump(&dir, &a.operator, options, dump::decoder, a.format, &mut out)
+                }
+                CheckpointCommand::Diff(a) => return diff::diff(&a.a, &a.b, a.limit, a.format, &mut out),
+                CheckpointCommand::Export(a) => {
+                    return savepoint::export(&state_of(&a.place)?, &a.file, a.format, &mut out);
+                }
+                CheckpointCommand::Import(a) => {
+                    return savepoint::import(&a.file, &a.place, a.fresh_sinks, a.format, &mut out);
+                }
+                CheckpointCommand::Verify(a) if savepoint::is_savepoint(&a.place)? => {
+                    return savepoint::verify(&a.place, a.format, &mut out);
                 }
                 CheckpointCommand::Verify(a) => checkpoint::verify(&checkpoints_of(&a.place)?, a.format, &mut out),
             };

@@ -12,15 +12,17 @@ use super::{Failure, USAGE};
 use crate::checkpoint::{DIRECTORY, VERIFY_AT_START_BYTES};
 use crate::config;
 use crate::engine::EngineError;
+use crate::engine::reset::Choices;
 use crate::engine::run::{End, Summary, listen_for_stop, run as run_engine};
 use crate::settings::suggestion;
 use crate::source::guard_with;
 
-/// Runs the pipeline of a configuration file. `adopt`: sinks whose output stays although the log does not give it.
+/// Runs the pipeline of a configuration file. `adopt`: sinks whose output stays although the log does not
+/// give it; `reset`: queries (as `query.NAME`) whose state is dropped.
 ///
 /// # Errors
 /// Whatever stopped it, with its exit code.
-pub fn run(path: &Path, adopt: &[String]) -> Result<(), Failure> {
+pub fn run(path: &Path, adopt: &[String], reset: Vec<String>) -> Result<(), Failure> {
     let mut config = config::load(path)?;
     for name in adopt {
         let Some(sink) = config.sinks.iter_mut().find(|sink| sink.name == *name) else {
@@ -41,7 +43,7 @@ pub fn run(path: &Path, adopt: &[String]) -> Result<(), Failure> {
     let failure = |error: EngineError| Failure::new(&error, error.exit_code());
     let signals = listen_for_stop().map_err(failure)?;
     verify_checkpoint(&config.pipeline.state)?;
-    let summary = run_engine(config, signals).map_err(failure)?;
+    let summary = run_engine(config, Choices { reset }, signals).map_err(failure)?;
     report(&summary);
     Ok(())
 }
@@ -77,8 +79,9 @@ pub(super) fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
         }
         None => {
             let message = format!(
-                "the checkpoint in {} is corrupt: reading it ended the process that checked it ({}); restore the \
-                 state directory from a copy, or move it away to begin anew",
+                "the checkpoint in {} is corrupt: reading it ended the process that checked it ({}); move the \
+                 state directory away and begin from a savepoint (`forebay checkpoint import FILE`), from a copy of the \
+                 directory, or anew",
                 state.join(DIRECTORY).display(),
                 output.status
             );

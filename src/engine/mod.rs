@@ -6,6 +6,7 @@
 //! - `run` is the shell: threads, start and stop; `commit` (group commit) and `drive` (checkpoints) are what they do, one
 //!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
 //! - `open` goes from a directory to a running engine, `repair` from a damaged log to one that opens.
+//! - `import` makes a state from a savepoint.
 
 pub mod commit;
 pub mod drive;
@@ -13,8 +14,10 @@ mod flow;
 pub mod graph;
 pub mod handover;
 pub mod host;
+pub mod import;
 pub mod open;
 pub mod repair;
+pub mod reset;
 pub mod run;
 pub mod source_node;
 pub mod step;
@@ -24,6 +27,7 @@ pub mod watermark;
 use thiserror::Error;
 
 use crate::checkpoint::CheckpointError;
+use crate::checkpoint::savepoint::SavepointError;
 use crate::event::Lsn;
 use crate::operator::OperatorError;
 use crate::replay_log::LogError;
@@ -52,6 +56,8 @@ pub enum EngineError {
     Log(#[from] LogError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Savepoint(#[from] SavepointError),
     #[error("what the checkpoint holds of {what} cannot be used: {reason}")]
     Saved { what: String, reason: String },
     #[error("source {source_name} failed: {reason}")]
@@ -69,6 +75,8 @@ pub enum EngineError {
     NoSpace,
     #[error("{message}")]
     Configuration { message: String },
+    #[error("{message}")]
+    Usage { message: String },
     #[error("{thread} ended by a panic; this is a bug")]
     Panic { thread: &'static str },
 }
@@ -84,6 +92,8 @@ impl EngineError {
             EngineError::Operator(OperatorError::Key(_) | OperatorError::Repeat(_) | OperatorError::Emit) => 70,
             EngineError::Log(error) => error.exit_code(),
             EngineError::Checkpoint(error) => error.exit_code(),
+            EngineError::Savepoint(error) => error.exit_code(),
+            EngineError::Usage { .. } => 64,
             EngineError::Source { .. } | EngineError::Io { .. } | EngineError::NoSpace => 74,
             EngineError::Configuration { .. } => 78,
             EngineError::Panic { .. } => 70,

@@ -9,7 +9,7 @@
 //! checkpoint under the new one is written before any new input. So one log tail always belongs to one configuration.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use super::EngineError;
 use super::graph::Stored;
 use super::host::{Host, Machine};
+use super::reset::{self, Choices, query_of};
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
     self, CheckpointError, CheckpointMeta, CheckpointView, Checkpoints, Job, OpenMode, OperatorMeta, SinkMeta, SinkSync,
@@ -75,15 +76,16 @@ impl Store {
 ///
 /// # Errors
 /// The state is another's, is in use, is corrupt, or does not fit the configuration; the disk failed.
-pub fn open(config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
-    open_on(&Machine, config, batch_rows)
+pub fn open(config: &Config, batch_rows: usize, choices: &Choices) -> Result<Start, EngineError> {
+    open_on(&Machine, config, batch_rows, choices)
 }
 
 /// As [`open`], on any host.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize) -> Result<Start, EngineError> {
+pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize, choices: &Choices) -> Result<Start, EngineError> {
+    let reset = reset::queries(config, &choices.reset)?;
     let state = &config.pipeline.state;
     let disk = host.disk();
     let lock = StateLock::acquire(disk.as_ref(), state)?;
@@ -141,10 +143,16 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize) -> Result<St
         );
         return Err(EngineError::Configuration { message });
     }
-    let meta = if meta.config == config.text { meta } else { change_config(config, meta, &store, &writer, &log_dir)? };
+    // An imported state may know none of the sinks. They begin at a checkpoint, as those of a changed configuration do.
+    let knows_sinks = config.sinks.iter().all(|sink| meta.sinks.iter().any(|known| known.name == sink.name));
+    let meta = if meta.config == config.text && knows_sinks && reset.is_empty() {
+        meta
+    } else {
+        change_config(config, meta, &reset, &store, &writer, &log_dir)?
+    };
 
     let stop = Stop::default();
-    let mut engine = engine_at(config, &meta, &store, writer.sources(), batch_rows, &stop)?;
+    let (mut engine, _) = engine_at(config, &meta, &BTreeSet::new(), &store, writer.sources(), batch_rows, &stop)?;
     let adopts = config.sinks.iter().any(|sink| sink.adopt);
     // What stays is on record before anything is written behind it.
     let meta = if adopts { commit_now(config, &mut engine, &meta, &store, Vec::new())? } else { meta };
@@ -188,7 +196,11 @@ fn open_store(
     let mode = if has_log { OpenMode::Existing } else { OpenMode::Create };
     let no_checkpoint = || EngineError::Saved {
         what: "the state".into(),
-        reason: format!("{} holds a log, but there is no checkpoint: restore both from one copy", log_dir.display()),
+        reason: format!(
+            "{} holds a log, but there is no checkpoint: restore both from one copy, or move them away and begin \
+             from a savepoint (`forebay checkpoint import FILE`)",
+            log_dir.display()
+        ),
     };
     let checkpoints = host.checkpoints(checkpoint_dir, mode).map_err(|error| match error {
         EngineError::Checkpoint(CheckpointError::Missing { .. }) if has_log => no_checkpoint(),
@@ -215,7 +227,7 @@ fn create(host: &dyn Host, config: &Config, store: &Store, clock: &LogClock) -> 
     };
     let sinks = open_sinks(config, &start, &store.disk, &Stop::default())?;
     let ids: Vec<(SourceId, String)> = Vec::new();
-    let mut engine = Engine::new(config, &ids, &Ids::of(&start), &store.reader(), sinks, BATCH_ROWS)?;
+    let mut engine = Engine::new(config, &ids, &Ids::of(&start, &BTreeSet::new()), &store.reader(), sinks, BATCH_ROWS)?;
     let meta = commit_now(config, &mut engine, &start, store, Vec::new())?;
     info!(state = %config.pipeline.state.display(), %epoch, "created a new state");
     Ok(meta)
@@ -310,19 +322,21 @@ pub fn finish(engine: &mut Engine, view: &dyn CheckpointView) -> Result<Vec<Arc<
     Ok(retired)
 }
 
-/// An engine and its sinks at a checkpoint.
+/// An engine and its sinks at a checkpoint, without the state of queries that are `reset`; and the operators that the
+/// checkpoint knows nothing of.
 fn engine_at(
     config: &Config,
     meta: &CheckpointMeta,
+    reset: &BTreeSet<String>,
     store: &Store,
     ids: &[(SourceId, String)],
     batch_rows: usize,
     stop: &Stop,
-) -> Result<Engine, EngineError> {
+) -> Result<(Engine, Vec<usize>), EngineError> {
     let sinks = open_sinks(config, meta, &store.disk, stop)?;
-    let mut engine = Engine::new(config, ids, &Ids::of(meta), &store.reader(), sinks, batch_rows)?;
-    engine.restore(&meta.engine, meta.cut, &meta.sources)?;
-    Ok(engine)
+    let mut engine = Engine::new(config, ids, &Ids::of(meta, reset), &store.reader(), sinks, batch_rows)?;
+    let fresh = engine.restore(meta, reset)?;
+    Ok((engine, fresh))
 }
 
 fn open_sinks(
@@ -355,10 +369,11 @@ struct Ids {
 }
 
 impl Ids {
-    fn of(meta: &CheckpointMeta) -> Ids {
+    fn of(meta: &CheckpointMeta, reset: &BTreeSet<String>) -> Ids {
         let known: BTreeMap<String, (u32, Vec<i64>)> = meta
             .operators
             .iter()
+            .filter(|operator| !reset.contains(query_of(&operator.name)))
             .map(|operator| (operator.name.clone(), (operator.id, operator.namespaces.iter().copied().collect())))
             .collect();
         let next = meta.operators.iter().map(|operator| operator.id + 1).max().unwrap_or(0);
@@ -376,10 +391,12 @@ impl Stored for Ids {
     }
 }
 
-/// Takes a new configuration over a state of an old one: replays the tail under the old, checkpoints under the new.
+/// Takes a new configuration over a state of an old one, and resets queries: replays the tail under the old, checkpoints
+/// under the new.
 fn change_config(
     config: &Config,
     meta: CheckpointMeta,
+    reset: &BTreeSet<String>,
     store: &Store,
     writer: &LogWriter,
     log_dir: &Path,
@@ -395,7 +412,7 @@ fn change_config(
     for sink in &mut old.sinks {
         sink.adopt = config.sinks.iter().any(|new| new.name == sink.name && new.adopt);
     }
-    refuse_changed_state(config, &meta, store)?;
+    refuse_changed_state(config, &meta, reset, store)?;
     // A signal ends the process at once here.
     let stop = Stop::default();
     let mut meta = meta;
@@ -405,7 +422,7 @@ fn change_config(
             to = writer.last_lsn().0,
             "the configuration changed: what is logged is first processed under the old one"
         );
-        let mut engine = engine_at(&old, &meta, store, writer.sources(), BATCH_ROWS, &stop)?;
+        let (mut engine, _) = engine_at(&old, &meta, &BTreeSet::new(), store, writer.sources(), BATCH_ROWS, &stop)?;
         let mut reader = LogReader::open(Arc::clone(&store.disk), log_dir, meta.cut.plus(1))?;
         while engine.last_lsn() < writer.last_lsn() {
             let Some(frame) = reader.next()? else { break };
@@ -415,36 +432,47 @@ fn change_config(
         engine.replayed()?;
         meta = commit_now(&old, &mut engine, &meta, store, Vec::new())?;
     }
-    let mut engine = engine_at(config, &meta, store, writer.sources(), BATCH_ROWS, &stop)?;
-    let kept: Vec<String> = engine.states().map(|operator| operator.name.to_owned()).collect();
+    let (mut engine, fresh) = engine_at(config, &meta, reset, store, writer.sources(), BATCH_ROWS, &stop)?;
+    engine.begin_fresh(&fresh)?;
+    let kept: Vec<u32> = engine.states().map(|operator| operator.state.operator()).collect();
     let mut retired = Vec::new();
-    for operator in meta.operators.iter().filter(|operator| !kept.contains(&operator.name)) {
+    for operator in meta.operators.iter().filter(|operator| !kept.contains(&operator.id)) {
         let mut state: KeyedState<()> =
             KeyedState::new(operator.id, store.reader(), operator.namespaces.iter().copied());
         for namespace in &operator.namespaces {
             state.remove_namespace(*namespace);
         }
-        if !operator.namespaces.is_empty() {
+        if reset.contains(query_of(&operator.name)) {
+            warn!(operator = %operator.name, "the query is reset: this operator's state is deleted");
+        } else if !operator.namespaces.is_empty() {
             warn!(operator = %operator.name, "the configuration has this operator no longer: its state is deleted");
         }
         retired.push(state);
     }
     let meta = commit_now(config, &mut engine, &meta, store, retired)?;
-    info!("the new configuration is in force");
+    info!("a checkpoint under the present configuration is made: it is in force");
     Ok(meta)
 }
 
 /// A stateful operator whose definition changed cannot take its old state over.
-fn refuse_changed_state(config: &Config, meta: &CheckpointMeta, store: &Store) -> Result<(), EngineError> {
-    let mut engine = Engine::new(config, &[], &Ids::of(meta), &store.reader(), Vec::new(), BATCH_ROWS)?;
+fn refuse_changed_state(
+    config: &Config,
+    meta: &CheckpointMeta,
+    reset: &BTreeSet<String>,
+    store: &Store,
+) -> Result<(), EngineError> {
+    let ids = Ids::of(meta, &BTreeSet::new());
+    let mut engine = Engine::new(config, &[], &ids, &store.reader(), Vec::new(), BATCH_ROWS)?;
     for OperatorState { name, fingerprint, value_type, .. } in engine.states() {
+        let query = query_of(name);
         let changed =
             meta.operator(name).is_some_and(|old| old.fingerprint != fingerprint || old.value_type != value_type);
-        if changed {
-            let query = name.split('/').next().unwrap_or(name);
+        if changed && !reset.contains(query) {
             let message = format!(
                 "the query `{query}` has changed in a way that its state (operator {name}) does not fit any more. Take the \
-                 old configuration back, or give the new query another name: the old one's open windows are then dropped"
+                 old configuration back; or drop the query's state, open windows included, by `forebay run {file} \
+                 --reset query.{query}`; or give the new query another name: then, too, the old one's state is dropped",
+                file = config.file
             );
             return Err(EngineError::Configuration { message });
         }

@@ -27,6 +27,7 @@ use super::commit::{LogThread, Shared, append_bytes_max};
 use super::drive::{Driver, Parts, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
+use super::reset::Choices;
 use super::step::{BATCH_ROWS, Counters};
 use crate::checkpoint::CheckpointThread;
 use crate::config::{Config, OnSourceError, Source};
@@ -74,10 +75,10 @@ pub fn listen_for_stop() -> Result<Signals, EngineError> {
 ///
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
-pub fn run(config: Config, mut signals: Signals) -> Result<Summary, EngineError> {
+pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Summary, EngineError> {
     let config = Arc::new(config);
     let opening = Arc::clone(&config);
-    let opened = smol::unblock(move || open::open(&opening, BATCH_ROWS));
+    let opened = smol::unblock(move || open::open(&opening, BATCH_ROWS, &choices));
     let Opened { engine, store, writer, clock, tail_end, torn: _, checkpoint, stop, lock } =
         match smol::block_on(or(opened, stopped_at_start(&mut signals)))? {
             open::Start::Go(opened) => *opened,

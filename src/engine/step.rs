@@ -4,7 +4,7 @@
 //! Control records (connect, tick, end of input, …) form batches of their own, so that within a batch there is only
 //! data. Where batches and frames are cut changes nothing (see `operator`); tests run the same log at sizes 1, 7, 8192.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,12 +12,14 @@ use serde::{Deserialize, Serialize};
 use super::EngineError;
 use super::flow::Flow;
 use super::graph::{self, Graph, Outlet};
+use super::reset::query_of;
 use super::source_node::{SourceCounters, SourceSaved};
+use crate::checkpoint::CheckpointMeta;
 use crate::config::Config;
 use crate::event::{EventTime, Frame, LogTime, Lsn, Position as SourcePosition, RecordKind, Run, SourceId};
 use crate::expr::EvalContext;
 use crate::format::FormatConfig;
-use crate::operator::{Chunk, RowText, Sides};
+use crate::operator::{Chunk, Mark, Position, RowText, Sides, StreamClock};
 use crate::sink::{Flushed, Sink};
 use crate::state::{Checkpointed, StateReader};
 
@@ -386,36 +388,59 @@ impl Engine {
         postcard::to_stdvec(&saved).unwrap_or_default()
     }
 
-    /// Takes back what [`Engine::save`] gave at the checkpoint with this cut.
+    /// Takes back what [`Engine::save`] gave at a checkpoint, but not the operators of queries that are `reset`. Gives the
+    /// operators (by place in the graph) that the checkpoint knows nothing of.
     ///
     /// # Errors
     /// The bytes are not an engine's, or not this one's.
-    pub fn restore(
-        &mut self,
-        saved: &[u8],
-        cut: Lsn,
-        positions: &BTreeMap<String, SourcePosition>,
-    ) -> Result<(), EngineError> {
-        let saved: Saved = postcard::from_bytes(saved)
+    pub fn restore(&mut self, meta: &CheckpointMeta, reset: &BTreeSet<String>) -> Result<Vec<usize>, EngineError> {
+        let saved: Saved = postcard::from_bytes(&meta.engine)
             .map_err(|error| EngineError::Saved { what: "the engine".into(), reason: error.to_string() })?;
-        self.last_lsn = cut;
+        self.last_lsn = meta.cut;
         self.last_time = saved.last_time;
         for source in &mut self.graph.sources {
             if let Some(kept) = saved.sources.get(&*source.name) {
-                let position = positions.get(&*source.name).copied();
+                let position = meta.sources.get(&*source.name).copied();
                 source.restore(kept, position)?;
             }
         }
-        for node in &mut self.graph.operators {
-            if let Some(kept) = saved.operators.get(&*node.name) {
-                node.operator.restore(kept)?;
+        let mut fresh = Vec::new();
+        for (index, node) in self.graph.operators.iter_mut().enumerate() {
+            match saved.operators.get(&*node.name).filter(|_| !reset.contains(query_of(&node.name))) {
+                Some(kept) => node.operator.restore(kept)?,
+                None => fresh.push(index),
             }
         }
         for ((name, _), counters) in self.graph.queries.iter().zip(&mut self.query_counters) {
             *counters = saved.queries.get(name).copied().unwrap_or_default();
         }
-        for node in &mut self.sinks {
+        // A sink that the checkpoint does not know begins with row 1.
+        for node in self.sinks.iter_mut().filter(|node| meta.sinks.iter().any(|known| known.name == node.name)) {
             node.rows = saved.sink_rows.get(&node.name).copied().unwrap_or_default();
+        }
+        Ok(fresh)
+    }
+
+    /// Tells operators that are new at this checkpoint where the clocks of the sources stand, else they would learn of
+    /// one that is idle or has ended only when it comes back. They hold no row, so none comes out.
+    ///
+    /// # Errors
+    /// State could not be read.
+    pub fn begin_fresh(&mut self, fresh: &[usize]) -> Result<(), EngineError> {
+        let position = Position::row(self.last_lsn.0, 0).mark();
+        let mut chunks: Vec<Chunk> = Vec::with_capacity(self.graph.sources.len() + self.graph.operators.len());
+        for source in &self.graph.sources {
+            let clock = source.clock().stream;
+            let marks = if clock == StreamClock::default() { Vec::new() } else { vec![Mark { position, clock }] };
+            chunks.push(Chunk { marks: Arc::new(marks), ..source.empty() });
+        }
+        for (index, node) in self.graph.operators.iter_mut().enumerate() {
+            let inputs: Vec<Chunk> = node.inputs.iter().filter_map(|input| chunks.get(*input).cloned()).collect();
+            let tells = fresh.contains(&index) && inputs.iter().any(|input| !input.marks.is_empty());
+            chunks.push(match tells {
+                true => node.operator.process(&inputs, &self.context, &mut Sides::default())?,
+                false => Chunk { columns: node.empty.clone(), ..Chunk::default() },
+            });
         }
         Ok(())
     }

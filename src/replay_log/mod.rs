@@ -16,6 +16,7 @@
 
 pub mod format;
 
+mod begin;
 mod error;
 mod inspect;
 mod lock;
@@ -28,6 +29,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 
+pub use begin::begin_behind;
 pub use error::LogError;
 pub use format::Compression;
 pub use inspect::{KindSummary, SegmentSummary, Summary, summarize};

@@ -183,7 +183,10 @@ pub enum SinkError {
         #[source]
         source: Arc<io::Error>,
     },
-    #[error("{path} is {length} bytes long, but {durable} bytes of it were durable: it was cut or replaced")]
+    #[error(
+        "{path} is {length} bytes long, but {durable} bytes of it were durable: it was cut or replaced. Bring it back; \
+         where that cannot be, export the state, move it away and import it with `--fresh-sinks`, which begins a new file"
+    )]
     Short { path: String, length: u64, durable: u64 },
     #[error(
         "{path} holds {length} bytes, but the log gives only {regenerated}: durable log data was lost, or this state is an \

@@ -68,6 +68,19 @@ impl FileConfig {
     }
 }
 
+impl FileConfig {
+    /// `position` in the file that stands at the path now, where that is a copy of the one it is of: the same beginning, at
+    /// least as long, but another inode.
+    pub fn in_copy(&self, position: Position) -> Option<Position> {
+        let Position::File { head_crc, head_len, offset, .. } = position;
+        let path = Path::new(&self.path);
+        let inode = Tail::open(path, 0).ok()?.identity.1;
+        let copied = Position::File { inode, head_crc, head_len, offset };
+        let tail = open_if_same(path, copied).ok()??;
+        (tail.offset == offset).then_some(copied)
+    }
+}
+
 impl fmt::Display for FileConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let followed = if self.follow { "followed, " } else { "" };
@@ -590,6 +603,34 @@ mod tests {
     fn gap_reason(seen: &Seen) -> &str {
         let Seen::Gap(gap) = seen else { panic!("{seen:?}") };
         &gap.reason
+    }
+
+    #[test]
+    fn a_position_is_found_again_in_a_copy_alone() {
+        let (dir, path) = place();
+        fs::write(&path, "one\ntwo\n").unwrap();
+        let mut source = Harness::start(&text(&path, false));
+        source.finish().unwrap();
+        let position = source.position().expect("a position");
+        let in_copy = |content: &str| {
+            let path = dir.path().join("copy.log");
+            fs::write(&path, content).unwrap();
+            let config = crate::settings::read_document("f.toml", &text(&path, false), |root| {
+                root.string("type");
+                FileConfig::read(root)
+            });
+            config.expect("reads").in_copy(position)
+        };
+        let copied = in_copy("one\ntwo\nthree\n").expect("a copy that has grown");
+        assert_eq!(offset_of(Some(copied)), 8);
+        let copy = dir.path().join("copy.log");
+        assert_ne!(copied, position);
+        let mut source = Harness::resume(&text(&copy, false), Some(copied));
+        assert_eq!(source.finish().unwrap(), End::EndOfInput);
+        assert!(source.seen().contains(&message("three")) && !source.seen().contains(&message("two")));
+        for other in ["one\n", "ONE\ntwo\n", ""] {
+            assert_eq!(in_copy(other), None, "{other:?}");
+        }
     }
 
     #[test]

@@ -221,6 +221,20 @@ impl SourceConfig {
         }
     }
 
+    /// `position` in a copy of the input on another machine, where there is one.
+    pub fn in_copy(&self, position: Position) -> Option<Position> {
+        match self {
+            SourceConfig::File(config) => config.in_copy(position),
+            SourceConfig::Exec(_)
+            | SourceConfig::Sensor(_)
+            | SourceConfig::Serial(_)
+            | SourceConfig::Stdin(_)
+            | SourceConfig::Tcp(_)
+            | SourceConfig::Udp(_)
+            | SourceConfig::Unix(_) => None,
+        }
+    }
+
     /// Whether a source that had ended at `position` has new input now, as far as can be told.
     pub fn has_more(&self, position: Option<Position>) -> bool {
         match self {

@@ -160,12 +160,14 @@ pub trait Checkpointed: Send {
 #[derive(Debug, Error)]
 pub enum StateError {
     #[error(
-        "stored state of operator {operator} is corrupt: {what}; restore the state directory from a copy, or move it away to begin anew"
+        "stored state of operator {operator} is corrupt: {what}; move the state directory away and begin from a savepoint \
+         (`forebay checkpoint import FILE`), from a copy of the directory, or anew"
     )]
     Corrupt { operator: u32, what: String },
     #[error(
         "the stored value of operator {operator}, namespace {namespace}, key {key:02x?} does not decode ({source}); \
-         restore the state directory from a copy, or move it away to begin anew"
+         move the state directory away and begin from a savepoint (`forebay checkpoint import FILE`), from a copy of the \
+         directory, or anew"
     )]
     Decode {
         operator: u32,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use forebay::config::{self, Config};
 use forebay::disk::RealDisk;
 use forebay::engine::open::{Opened, Start, commit_now, open};
+use forebay::engine::reset::Choices;
 use forebay::event::{RecordKind, Run, SourceId};
 use forebay::replay_log::{LogReader, log_dir};
 use serde_json::Value;
@@ -98,7 +99,7 @@ fn interleaved(inputs: &[(usize, Vec<String>)], order: Order) -> Vec<(usize, Str
 }
 
 fn opened(config: &Config, batch_rows: usize) -> Opened {
-    match open(config, batch_rows).unwrap_or_else(|error| panic!("opens: {error}")) {
+    match open(config, batch_rows, &Choices::default()).unwrap_or_else(|error| panic!("opens: {error}")) {
         Start::Go(opened) => *opened,
         Start::Finished(_) => panic!("the state is finished already"),
     }

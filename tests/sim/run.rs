@@ -21,6 +21,7 @@ use forebay::engine::commit::{LogThread, Shared, append_bytes_max};
 use forebay::engine::drive::{Driver, Parts, Replayed};
 use forebay::engine::handover::Handover;
 use forebay::engine::open::{Opened, Start, open_on};
+use forebay::engine::reset::Choices;
 use forebay::event::{LogTime, Lsn, Position, RecordKind, Run, SourceId};
 use forebay::replay_log::{LogError, LogReader, StateLock, Wait, log_dir};
 use forebay::source::queue::Queue;
@@ -405,7 +406,7 @@ impl Sim<'_> {
         }
         let config = config(self.plan.shape, self.changed);
         self.host.starting.store(true, Ordering::Relaxed);
-        let opened = match open_on(&self.host, &config, 1 + self.random.below(40) as usize)? {
+        let opened = match open_on(&self.host, &config, 1 + self.random.below(40) as usize, &Choices::default())? {
             Start::Go(opened) => *opened,
             Start::Finished(_) => {
                 self.check_log(false)?;
@@ -656,7 +657,7 @@ fn reference(ledger: &[Record], boundary: Option<Lsn>, shape: u64) -> Result<BTr
         }
         let config = config(shape, changed);
         host.clock.set_wall(ledger[begin].time.0);
-        let Start::Go(opened) = open_on(&host, &config, 8192)? else {
+        let Start::Go(opened) = open_on(&host, &config, 8192, &Choices::default())? else {
             return Err(End::Violation("it is finished already".into()));
         };
         let mut process = Process::new(&host, &config, *opened, 1);
