@@ -33,7 +33,9 @@
 
 mod dialect;
 pub mod explain;
+pub mod match_plan;
 mod parse;
+mod pattern_text;
 pub mod plan;
 mod planner;
 mod reserved;

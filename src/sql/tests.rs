@@ -10,7 +10,7 @@ use crate::expr::build::ExprKind;
 use crate::expr::{DataType, Field};
 use plan::{Node, WindowKind, WindowProperty};
 
-const CASES: [&str; 52] = [
+const CASES: [&str; 55] = [
     "j01_interval_inner",
     "j02_interval_left",
     "j03_interval_full",
@@ -19,6 +19,9 @@ const CASES: [&str; 52] = [
     "j06_window_join",
     "j07_window_semi",
     "j08_interval_left_then_tumble",
+    "m01_rise",
+    "m02_three_hot",
+    "m03_match_late",
     "o01_over_range",
     "o02_over_rows",
     "o03_over_unbounded",
@@ -483,9 +486,9 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT (SELECT 1 FROM alarm) AS x FROM plant", "a sub-query as a value", "(SELECT 1 FROM alarm)", ""),
     (
         "SELECT * FROM plant MATCH_RECOGNIZE (ORDER BY ts MEASURES A.ts AS x PATTERN (A) DEFINE A AS A.temp > 1)",
-        "MATCH_RECOGNIZE is not supported yet",
-        "MATCH_RECOGNIZE",
-        "",
+        "PATTERN needs WITHIN",
+        "PATTERN",
+        "WITHIN INTERVAL '1' MINUTE",
     ),
     ("VALUES (1)", "VALUES is not supported", "VALUES", ""),
     ("INSERT INTO x SELECT device FROM plant", "INSERT is no query", "INSERT", "[sink.NAME]"),

@@ -611,6 +611,7 @@ fn windowed(plan: &Plan) -> String {
             | Node::Expand { input, .. }
             | Node::WindowAggregate { input, .. }
             | Node::Over { input, .. }
+            | Node::Match { input, .. }
             | Node::Rank { input, .. } => leaf = input,
             Node::UnionAll { .. } | Node::Join { .. } => break "(SELECT …)".to_owned(),
         }
@@ -633,7 +634,8 @@ fn is_aggregated(plan: &Plan) -> bool {
         Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
         Node::Unnest { input, .. } => is_aggregated(input),
         Node::Join { left, right, .. } => is_aggregated(left) || is_aggregated(right),
-        Node::Scan { .. } | Node::Window { .. } | Node::Expand { .. } => false,
+        // A match is no result of the window that its rows came from.
+        Node::Scan { .. } | Node::Window { .. } | Node::Expand { .. } | Node::Match { .. } => false,
     }
 }
 
