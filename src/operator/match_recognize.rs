@@ -201,13 +201,16 @@ impl MatchRecognize {
             sessions.insert(key, session);
         }
         for (key, mut session) in sessions {
-            let ends = session.known.runs.open().map(|start| start.time.saturating_add(self.spec.within_ms)).max();
-            let time = match self.clock.watermark {
-                WATERMARK_MAX => ends.unwrap_or(WATERMARK_MAX),
-                watermark => watermark,
-            };
-            let matches = self.automaton.advance(&mut session.known.runs, self.clock.watermark);
-            self.give(&key, &mut session, matches, time, &due, (context, sides), &mut given)?;
+            let open: Vec<RowId> = session.known.runs.open().collect();
+            for found in self.automaton.advance(&mut session.known.runs, self.clock.watermark) {
+                let held_by = open.iter().filter(|start| Some(**start) < found.run.start());
+                let time = match self.clock.watermark {
+                    WATERMARK_MAX => held_by.map(|start| start.time.saturating_add(self.spec.within_ms)).max(),
+                    watermark => Some(watermark),
+                };
+                let time = time.unwrap_or(WATERMARK_MAX);
+                self.give(&key, &mut session, vec![found], time, &due, (context, sides), &mut given)?;
+            }
             self.store(&key, session, &due)?;
         }
         self.emit(given, mark.position, context, sides, parts)

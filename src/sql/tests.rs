@@ -98,16 +98,16 @@ fn read_catalog() -> Catalog {
     catalog
 }
 
-fn planned(text: &str) -> Plan {
+pub(super) fn planned(text: &str) -> Plan {
     plan_query(text, &catalog()).unwrap_or_else(|errors| panic!("{:.300}\n{errors:#?}", text))
 }
 
-fn columns(plan: &Plan) -> Vec<(&str, String)> {
+pub(super) fn columns(plan: &Plan) -> Vec<(&str, String)> {
     plan.schema.fields.iter().map(|field| (field.name.as_str(), field.data_type.to_string())).collect()
 }
 
 /// The first problem of a text: message, the text it points at, help.
-fn refused(text: &str) -> (String, String, String) {
+pub(super) fn refused(text: &str) -> (String, String, String) {
     let errors = plan_query(text, &catalog()).map(|plan| plan.explain()).expect_err("must be refused");
     let error = errors.into_iter().next().expect("an error");
     let at = text.get(error.span.clone()).unwrap_or_else(|| panic!("{:?}", error.span));
@@ -969,6 +969,12 @@ const WORDS: &[&str] = &[
     "LATERAL",
     "UNNEST",
     "MATCH_RECOGNIZE",
+    "MEASURES",
+    "PATTERN",
+    "WITHIN INTERVAL '1' SECOND",
+    "DEFINE",
+    "A.temp",
+    "FIRST",
     "window_start",
     "window_end",
     "window_time",

@@ -130,7 +130,7 @@ fn simple(clauses: &str, xs: &[i64]) -> Vec<Vec<Option<i64>>> {
 #[test]
 fn first_last_and_aggregates_read_the_match() {
     let rows = simple(
-        "ORDER BY ts MEASURES FIRST(A.x) AS a, LAST(B.x, 1) AS b, LAST(B.x, 5) AS none, B.x AS c, x AS d, \
+        "ORDER BY ts MEASURES FIRST(A.x) AS a, LAST(B.x, 1) AS b, LAST(B.x, 5) AS far, B.x AS c, x AS d, \
          SUM(B.x * 2) AS e, COUNT(*) AS f, FIRST(x, 1) AS g, AVG(A.x) + MAX(C.x) AS h \
          AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) WITHIN INTERVAL '1' MINUTE \
          DEFINE A AS x = 1, B AS B.x > A.x, C AS C.x < LAST(A.x)",
