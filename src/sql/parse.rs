@@ -107,7 +107,7 @@ const NO_OPERAND: [&str; 17] = [
 /// Parses tokens as one query; `end` is the place behind them.
 fn run(text: &Text<'_>, tokens: Vec<TokenWithSpan>, end: Range<usize>) -> Result<Box<Query>, SqlError> {
     let dialect = FlinkDialect::default();
-    let tokens = pattern_text::without_within(tokens);
+    let tokens = pattern_text::readable(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX).with_tokens_with_locations(tokens);
     let result = parser.parse_query().and_then(|query| match parser.peek_token_ref().token {
         Token::EOF => Ok(query),

@@ -1,15 +1,59 @@
-//! What of MATCH_RECOGNIZE `sqlparser` cannot read: WITHIN is taken out of the tokens (the planner reads it from the
-//! text), and what it would not understand is refused before.
+//! What of MATCH_RECOGNIZE `sqlparser` cannot read. The tokens are changed for it: WITHIN is taken out (the planner reads
+//! it from the text), `SKIP TO B` becomes `SKIP TO LAST B`, a sub-query before MATCH_RECOGNIZE the argument of a call of
+//! [`SUBQUERY`]. What it would not understand is refused before.
 
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::SqlError;
 use super::text::{Text, is_word};
 
+/// Name of a call that stands for a sub-query; no text has such a name without quotes.
+pub(super) const SUBQUERY: &str = "sub-query";
+
+/// The tokens as `sqlparser` can read them.
+pub(super) fn readable(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    if !tokens.iter().any(|placed| is_word(&placed.token, "MATCH_RECOGNIZE")) {
+        return tokens;
+    }
+    let tokens = without_within(tokens);
+    let solid = solid(&tokens);
+    let word = |at: usize, words: &[&str]| {
+        let found = solid.get(at).and_then(|index| token(&tokens, *index));
+        found.is_some_and(|found| words.iter().any(|word| is_word(found, word)))
+    };
+    let mut before: Vec<(usize, Token)> = Vec::new();
+    for at in 0..solid.len() {
+        if word(at, &["AFTER"]) && word(at + 1, &["MATCH"]) && word(at + 2, &["SKIP"]) && word(at + 3, &["TO"]) {
+            if !word(at + 4, &["NEXT", "FIRST", "LAST"]) {
+                before.push((at + 4, Token::make_word("LAST", None)));
+            }
+        } else if word(at, &["MATCH_RECOGNIZE"])
+            && let Some(open) = at.checked_sub(1).and_then(|close| opening(&tokens, &solid, close))
+            && word(open + 1, &["SELECT", "WITH"])
+            && !open.checked_sub(1).is_some_and(|before| word(before, &["TABLE"]))
+        {
+            before.extend([(open, Token::make_word(SUBQUERY, None)), (open, Token::LParen), (at, Token::RParen)]);
+        }
+    }
+    let before: Vec<(usize, Token)> =
+        before.into_iter().filter_map(|(at, token)| Some((*solid.get(at)?, token))).collect();
+    let mut changed = Vec::new();
+    for (index, placed) in tokens.into_iter().enumerate() {
+        let added = before.iter().filter(|(before, _)| *before == index);
+        changed.extend(added.map(|(_, token)| TokenWithSpan::new(token.clone(), placed.span)));
+        changed.push(placed);
+    }
+    changed
+}
+
+/// Indices of the tokens that are no white space.
+fn solid(tokens: &[TokenWithSpan]) -> Vec<usize> {
+    (0..tokens.len()).filter(|at| !matches!(token(tokens, *at), Some(Token::Whitespace(_)))).collect()
+}
+
 /// The tokens without `WITHIN INTERVAL '…' UNIT` behind `PATTERN (…)`.
-pub(super) fn without_within(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let solid: Vec<usize> =
-        (0..tokens.len()).filter(|at| !matches!(token(&tokens, *at), Some(Token::Whitespace(_)))).collect();
+fn without_within(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let solid = solid(&tokens);
     let mut taken = vec![false; tokens.len()];
     for (at, index) in solid.iter().enumerate() {
         let word =
@@ -47,23 +91,28 @@ fn token(tokens: &[TokenWithSpan], at: usize) -> Option<&Token> {
 
 /// Whether the tokens before `at` are `PATTERN (…)`.
 fn behind_pattern(tokens: &[TokenWithSpan], solid: &[usize], at: usize) -> bool {
+    let open = at.checked_sub(1).and_then(|close| opening(tokens, solid, close));
+    let word = open.and_then(|open| solid.get(open.checked_sub(1)?)).and_then(|index| token(tokens, *index));
+    word.is_some_and(|word| is_word(word, "PATTERN"))
+}
+
+/// The `(` of a `)`, both as places in `solid`.
+fn opening(tokens: &[TokenWithSpan], solid: &[usize], close: usize) -> Option<usize> {
     let mut depth = 0_usize;
-    for before in (0..at).rev() {
-        match solid.get(before).and_then(|index| token(tokens, *index)) {
+    for at in (0..=close).rev() {
+        match solid.get(at).and_then(|index| token(tokens, *index)) {
             Some(Token::RParen) => depth += 1,
             Some(Token::LParen) => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
-                    let word =
-                        before.checked_sub(1).and_then(|at| solid.get(at)).and_then(|index| token(tokens, *index));
-                    return word.is_some_and(|word| is_word(word, "PATTERN"));
+                    return Some(at);
                 }
             }
-            _ if depth == 0 => return false,
+            _ if depth == 0 => return None,
             _ => {}
         }
     }
-    false
+    None
 }
 
 /// Refuses the clauses of MATCH_RECOGNIZE that the parser does not know.
@@ -72,10 +121,9 @@ pub(super) fn check(text: &Text<'_>) -> Result<(), SqlError> {
         if !text.is_word(at, "MATCH_RECOGNIZE") {
             continue;
         }
-        let before = at.checked_sub(1).and_then(|before| text.tokens.get(before)).map(|placed| &placed.token);
-        if before == Some(&Token::RParen) && !follows_function(text, at - 1) {
-            return Err(SqlError::new(placed.range.clone(), "MATCH_RECOGNIZE behind a sub-query is not supported yet")
-                .help("name the sub-query: WITH s AS (SELECT …) SELECT … FROM s MATCH_RECOGNIZE (…)"));
+        if at.checked_sub(1).is_some_and(|before| closes_table(text, before)) {
+            return Err(SqlError::new(placed.range.clone(), "MATCH_RECOGNIZE behind TABLE(…) is not supported")
+                .help("name it: WITH w AS (SELECT … FROM TABLE(…)) SELECT … FROM w MATCH_RECOGNIZE (…)"));
         }
         let Some(inside) = text.tokens.get(at + 2) else { continue };
         let clause = |words: &[&str]| {
@@ -90,25 +138,14 @@ pub(super) fn check(text: &Text<'_>) -> Result<(), SqlError> {
             return Err(SqlError::new(place, "MATCH_RECOGNIZE needs DEFINE behind PATTERN")
                 .help("write DEFINE A AS A.x > 0; a variable that is not defined is any row"));
         }
-        if let Some(place) = clause(&["SKIP", "TO"]) {
-            let next = text.index_at(place.end);
-            if !["NEXT", "FIRST", "LAST"].iter().any(|word| text.is_word(next, word)) {
-                let name = text.tokens.get(next).map_or("B", |placed| text.slice(placed.range.clone()));
-                return Err(SqlError::new(place, "SKIP TO needs NEXT ROW, FIRST or LAST")
-                    .help(format!("write AFTER MATCH SKIP TO LAST {name}")));
-            }
-        }
     }
     Ok(())
 }
 
-/// Whether the `)` at a token closes the arguments of a call.
-fn follows_function(text: &Text<'_>, close: usize) -> bool {
-    let open = (0..close).rev().find(|open| {
-        text.tokens.get(*open).is_some_and(|placed| placed.token == Token::LParen) && text.closing(*open) == Some(close)
-    });
-    let before = open.and_then(|open| open.checked_sub(1)).and_then(|before| text.tokens.get(before));
-    before.is_some_and(|placed| {
-        matches!(&placed.token, Token::Word(_)) && !is_word(&placed.token, "FROM") && !is_word(&placed.token, "JOIN")
+/// Whether the token is the `)` of `TABLE(…)`.
+fn closes_table(text: &Text<'_>, close: usize) -> bool {
+    (0..close).any(|at| {
+        let is_open = text.tokens.get(at + 1).is_some_and(|placed| placed.token == Token::LParen);
+        is_open && text.is_word(at, "TABLE") && text.closing(at + 1) == Some(close)
     })
 }

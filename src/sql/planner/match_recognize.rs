@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use sqlparser::ast::{
     AfterMatchSkip, DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
-    MatchRecognizePattern, MatchRecognizeSymbol, Measure, OrderByExpr, OrderByOptions, OrderBySort,
+    MatchRecognizePattern, MatchRecognizeSymbol, Measure, OrderByExpr, OrderByOptions, OrderBySort, Query,
     RepetitionQuantifier, RowsPerMatch, Spanned, SymbolDefinition, TableFactor,
 };
 use sqlparser::parser::Parser;
+use sqlparser::tokenizer::Token;
 
 use super::expression::Scope;
 use super::select::column_help;
@@ -19,6 +20,8 @@ use crate::expr::build::{self, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::dialect::FlinkDialect;
 use crate::sql::match_plan::{Condition, MatchSpec, Skip, Slot, SlotKind, Variable};
+use crate::sql::parse::single;
+use crate::sql::pattern_text::SUBQUERY;
 use crate::sql::plan::{Node, Plan, RankOrder};
 use crate::sql::{SqlError, nearest_help};
 
@@ -96,12 +99,36 @@ impl Matched {
     }
 }
 
+/// The sub-query that stands as a call for the parser's sake.
+fn subquery(table: &TableFactor) -> Option<&Query> {
+    let TableFactor::Table { name, args: Some(args), .. } = table else { return None };
+    let is_marker = single(name).is_some_and(|ident| ident.quote_style.is_none() && ident.value == SUBQUERY);
+    match args.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(Ast::Subquery(query)))] if is_marker => Some(query),
+        _ => None,
+    }
+}
+
 impl Planner<'_> {
     /// `table MATCH_RECOGNIZE (…)`.
     pub(super) fn match_recognize(&mut self, table: &TableFactor, clauses: &Clauses<'_>) -> Result<Plan> {
-        let whole = self.text.clause(self.text.range(table.span()).start, &["MATCH_RECOGNIZE"]);
+        let from = match subquery(table) {
+            // Past the sub-query, so that a MATCH_RECOGNIZE within it is not taken for this one.
+            Some(query) => {
+                let select = self.text.index_at(self.text.range(query.span()).start);
+                let open =
+                    (0..select).rev().find(|at| self.text.tokens.get(*at).is_some_and(|t| t.token == Token::LParen));
+                let close = open.and_then(|open| self.text.tokens.get(self.text.closing(open)?));
+                close.map_or(0, |close| close.range.end)
+            }
+            None => self.text.range(table.span()).start,
+        };
+        let whole = self.text.clause(from, &["MATCH_RECOGNIZE"]);
         let inside = self.text.tokens.get(self.text.index_at(whole.end) + 1).map_or(whole.end, |t| t.range.start);
-        let Relation { plan: input, alias } = self.factor(table)?;
+        let Relation { plan: input, alias } = match subquery(table) {
+            Some(query) => Relation { plan: self.query(query)?, alias: None },
+            None => self.factor(table)?,
+        };
         if let TableFactor::Table { alias: Some(alias), .. } = table {
             let place = self.text.range(alias.name.span);
             return Err(SqlError::new(place, "the alias of MATCH_RECOGNIZE stands behind its parentheses")
