@@ -261,3 +261,11 @@ fn order_and_input_are_checked() {
         assert_eq!(at, place, "{text}\n{found}");
     }
 }
+
+#[test]
+fn the_documented_query_is_taken() {
+    let page = include_str!("../../docs/match_recognize.md");
+    let query = page.split("```sql").nth(1).and_then(|rest| rest.split("```").next()).expect("a query");
+    let names: Vec<String> = columns(&planned(query)).into_iter().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(names, ["device", "from_ts", "peak", "steps", "t"]);
+}

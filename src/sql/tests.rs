@@ -115,6 +115,14 @@ pub(super) fn refused(text: &str) -> (String, String, String) {
 }
 
 #[test]
+fn a_comma_with_where_is_a_join_with_on() {
+    let on = "a.device = b.device AND b.ts BETWEEN a.ts - INTERVAL '1' MINUTE AND a.ts AND b.level > 1";
+    let comma = planned(&format!("SELECT a.seq, b.msg FROM plant AS a, alarm AS b WHERE {on}"));
+    let join = planned(&format!("SELECT a.seq, b.msg FROM plant AS a JOIN alarm AS b ON {on}"));
+    assert_eq!(comma.explain(), join.explain());
+}
+
+#[test]
 fn conformance_queries_have_the_columns_of_flink() {
     for case in CASES {
         let plan = planned(&conformance(&format!("cases/{case}.sql")));
@@ -450,6 +458,12 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
         "window_start",
     ),
     ("SELECT a.device FROM plant a, alarm b", "joins every row with every row", "alarm b", "ON"),
+    (
+        "SELECT a.device FROM plant a, alarm b WHERE a.device = b.device",
+        "without a bound in time",
+        "a.device = b.device",
+        "",
+    ),
     (
         "SELECT device FROM plant a JOIN alarm b ON a.device = b.device AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' SECOND",
         "`device` is ambiguous",

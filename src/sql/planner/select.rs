@@ -8,7 +8,7 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
-use super::join::{JOINED, split_subqueries, unqualified};
+use super::join::{JOINED, comma_join, split_subqueries, unqualified};
 use super::over::Overs;
 use super::window::{Origin, Unwindowed, property_field};
 use super::{Planner, Relation, Result};
@@ -196,10 +196,16 @@ impl Planner<'_> {
                 return Err(SqlError::new(select_place, "SELECT must stand before FROM"));
             }
         }
-        let relation = self.from(from, select_place.clone())?;
-        let relation = match selection {
-            Some(predicate) => self.filter(relation, predicate)?,
-            None => relation,
+        let relation = match (comma_join(from, selection.as_ref()), selection) {
+            (Some((first, join)), _) => {
+                let left = self.from(first, select_place.clone())?;
+                self.join(left, &join)?
+            }
+            (None, Some(predicate)) => {
+                let relation = self.from(from, select_place.clone())?;
+                self.filter(relation, predicate)?
+            }
+            (None, None) => self.from(from, select_place.clone())?,
         };
         let GroupByExpr::Expressions(keys, modifiers) = group_by else {
             return foreign(&["GROUP", "BY", "ALL"], "name the columns of GROUP BY");
