@@ -92,8 +92,9 @@ struct Session {
     /// As it was stored.
     before: Option<Known>,
     known: Known,
-    /// The rows held before, from `before.first` on, once they are needed.
-    held: Option<Vec<ArrayRef>>,
+    /// The rows held before, as far as they were needed: parts of columns, and where in them each row is.
+    held: Vec<Vec<ArrayRef>>,
+    held_at: BTreeMap<u64, (usize, usize)>,
     /// Index in [`Due`] of the rows since, from `before.next` on.
     fresh: Vec<usize>,
 }
@@ -235,7 +236,7 @@ impl MatchRecognize {
             _ => None,
         };
         let known = before.clone().unwrap_or_else(|| Known { first: 0, next: 0, runs: self.automaton.runs() });
-        Ok(Session { before, known, held: None, fresh: Vec::new() })
+        Ok(Session { before, known, held: Vec::new(), held_at: BTreeMap::new(), fresh: Vec::new() })
     }
 
     /// Takes the next row of a key.
@@ -365,31 +366,35 @@ impl MatchRecognize {
         (numbers, current): (Range<u64>, Option<usize>),
         due: &Due,
     ) -> Result<ArrayRef, OperatorError> {
-        let (held_from, fresh_from) = (session.held_from(), session.fresh_from());
-        if numbers.start < fresh_from && session.held.is_none() {
+        let fresh_from = session.fresh_from();
+        let held = numbers.start..numbers.end.min(fresh_from);
+        let missing: Vec<u64> = held.filter(|number| !session.held_at.contains_key(number)).collect();
+        if !missing.is_empty() {
             let mut rows = Vec::new();
-            for number in held_from..fresh_from {
-                // A row that is not there is a bug, and shows as bytes that do not decode.
-                rows.push(match self.state.get(ROWS, &numbered(key, number))?.as_deref() {
-                    Some(Entry::Row(row)) => row.clone(),
-                    _ => StoredRow::new(&[]),
-                });
+            for (row, number) in missing.into_iter().enumerate() {
+                match self.state.get(ROWS, &numbered(key, number))?.as_deref() {
+                    Some(Entry::Row(stored)) => rows.push(stored.clone()),
+                    _ => return Err(KeyError::Length { rows: 1, found: 0 }.into()),
+                }
+                session.held_at.insert(number, (session.held.len(), row));
             }
-            session.held = Some(self.rows.decode(rows.iter().map(|row| &*row.0))?);
+            session.held.push(self.rows.decode(rows.iter().map(|row| &*row.0))?);
         }
-        let fresh = due.columns.get(column);
-        let held = session.held.as_ref().and_then(|columns| columns.get(column)).or(fresh);
-        let (Some(held), Some(fresh)) = (held, fresh) else { return Ok(Arc::new(NullArray::new(0))) };
-        let in_due = |number: u64| session.fresh.get((number - fresh_from) as usize).map(|index| (1, *index));
-        let picks = numbers.filter_map(|number| match number < fresh_from {
-            true => Some((0, (number - held_from) as usize)),
-            false => in_due(number),
+        let parts = session.held.iter().chain(std::iter::once(&due.columns));
+        let arrays: Vec<&ArrayRef> = parts.filter_map(|columns| columns.get(column)).collect();
+        let in_due = |index: usize| (session.held.len(), index);
+        let picks = numbers.filter_map(|number| match number.checked_sub(fresh_from) {
+            None => session.held_at.get(&number).copied(),
+            Some(since) => session.fresh.get(since as usize).map(|index| in_due(*index)),
         });
-        let picks: Vec<(usize, usize)> = picks.chain(current.map(|index| (1, index))).collect();
-        if let [(array, row)] = picks[..] {
-            return Ok(if array == 0 { held.slice(row, 1) } else { fresh.slice(row, 1) });
+        let picks: Vec<(usize, usize)> = picks.chain(current.map(in_due)).collect();
+        if let [(part, row)] = picks[..]
+            && let Some(array) = arrays.get(part)
+        {
+            return Ok(array.slice(row, 1));
         }
-        Ok(interleave(&[held.as_ref(), fresh.as_ref()], &picks).map_err(KeyError::from)?)
+        let arrays: Vec<&dyn Array> = arrays.into_iter().map(AsRef::as_ref).collect();
+        Ok(interleave(&arrays, &picks).map_err(KeyError::from)?)
     }
 
     /// Reads what the outputs need of matches.
@@ -429,7 +434,7 @@ impl MatchRecognize {
     /// Writes back what is known of a key.
     fn store(&mut self, key: &Key, session: Session, due: &Due) -> Result<(), OperatorError> {
         let (held_from, fresh_from) = (session.held_from(), session.fresh_from());
-        let Session { before, mut known, held: _, fresh } = session;
+        let Session { before, mut known, held: _, held_at: _, fresh } = session;
         known.first = known.runs.starts().map(|start| start.number).min().unwrap_or(known.next);
         for number in held_from..known.first.min(fresh_from) {
             self.state.remove(ROWS, &numbered(key, number));

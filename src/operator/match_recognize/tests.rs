@@ -466,7 +466,7 @@ impl Naive<'_> {
 fn random_patterns_match_as_a_naive_matcher_says_whatever_the_cuts() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut matches, mut late, mut ties) = (0, 0, 0);
-    for _ in 0..1500 {
+    for _ in 0..600 {
         let pattern = pattern(&mut random);
         let targets: Vec<usize> = (1..pattern.len())
             .filter(|v| pattern[*v].least > 0 && pattern[..*v].iter().any(|before| before.least > 0))
@@ -539,5 +539,5 @@ fn random_patterns_match_as_a_naive_matcher_says_whatever_the_cuts() {
         }
     }
     println!("{matches} matches, {late} late rows, {ties} ties");
-    assert!(matches > 3000 && late > 500 && ties > 500, "{matches} matches, {late} late rows, {ties} ties");
+    assert!(matches > 1200 && late > 200 && ties > 200, "{matches} matches, {late} late rows, {ties} ties");
 }
