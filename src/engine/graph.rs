@@ -19,6 +19,7 @@ use crate::operator::filter::Filter;
 use crate::operator::first_row::{self, FirstRow};
 use crate::operator::interval_join::{self, IntervalJoin};
 use crate::operator::join::{Condition, Side};
+use crate::operator::match_recognize::{self, MatchRecognize};
 use crate::operator::over::{self, Over};
 use crate::operator::project::Project;
 use crate::operator::session_aggregate::{self, SessionAggregate};
@@ -179,6 +180,7 @@ impl Builder<'_> {
                 _ => ("window_aggregate", vec![input]),
             },
             PlanNode::Over { input, .. } => ("over", vec![input]),
+            PlanNode::Match { input, .. } => ("match", vec![input]),
             PlanNode::Rank { input, .. } => ("rank", vec![input]),
             PlanNode::Join { left, right, .. } => ("join", vec![left, right]),
         };
@@ -221,6 +223,12 @@ impl Builder<'_> {
                 value_type = over::VALUE_TYPE;
                 let empty = empty_columns(&plan.schema);
                 Box::new(Over::new(named, over.clone(), empty, self.keyed(&name))?)
+            }
+            PlanNode::Match { spec, .. } => {
+                fingerprint = plan.fingerprint().unwrap_or_default();
+                value_type = match_recognize::VALUE_TYPE;
+                let empty = empty_columns(&plan.schema);
+                Box::new(MatchRecognize::new(named, spec.as_ref().clone(), empty, self.keyed(&name))?)
             }
             PlanNode::Join { left, right, join } => {
                 fingerprint = plan.fingerprint().unwrap_or_default();
@@ -328,7 +336,7 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
             visit_scans(input, &below, visit);
         }
         // These keep whole rows of their inputs.
-        PlanNode::Over { input, .. } | PlanNode::Rank { input, .. } => {
+        PlanNode::Over { input, .. } | PlanNode::Match { input, .. } | PlanNode::Rank { input, .. } => {
             visit_scans(input, &(0..input.schema.fields.len()).collect(), visit);
         }
         PlanNode::Join { left, right, .. } => {

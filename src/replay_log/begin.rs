@@ -28,7 +28,7 @@ pub fn begin_behind(
     disk.create_dir_all(dir).map_err(LogError::io("create", dir))?;
     let options = LogOptions { segment_bytes: SEGMENT_BYTES_MIN, ..LogOptions::default() };
     let segments = Segments::new(disk, dir, options, VecDeque::new());
-    LogWriter::create(segments, identity, cut.plus(1), Some(cut_time)).map(drop)
+    LogWriter::create(segments, identity, 1, cut.plus(1), Some(cut_time)).map(drop)
 }
 
 #[cfg(test)]

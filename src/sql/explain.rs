@@ -1,6 +1,7 @@
 //! Plans as text: the tree that `explain` prints, and the fingerprints by which a changed query is noticed.
 
 mod operators;
+mod pattern;
 
 use std::fmt::{self, Write as _};
 
@@ -29,6 +30,7 @@ impl Plan {
             | Node::Expand { input, .. }
             | Node::WindowAggregate { input, .. }
             | Node::Over { input, .. }
+            | Node::Match { input, .. }
             | Node::Rank { input, .. } => vec![input],
             Node::UnionAll { inputs } => inputs.iter().collect(),
             Node::Join { left, right, .. } => vec![left, right],
@@ -58,6 +60,7 @@ impl Plan {
                 ))
             }
             Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
+            Node::Match { input, spec } => Some(pattern::fingerprint(spec, &input.schema)),
             Node::Join { left, right, join } => Some(operators::join_fingerprint(join, left, right)),
             Node::Rank { input, rank } => Some(operators::rank_fingerprint(rank, &input.schema)),
             Node::Scan { .. }
@@ -93,6 +96,7 @@ impl Plan {
                 )
             }
             Node::Over { over, .. } => operators::over_bound(over),
+            Node::Match { spec, .. } => pattern::bound(spec),
             Node::Rank { rank, .. } => operators::rank_bound(rank),
             Node::Join { join, .. } => operators::join_bound(join),
             Node::Scan { .. }
@@ -185,6 +189,7 @@ impl Plan {
                     }
                 }
             }
+            Node::Match { input, spec } => pattern::write(spec, &self.schema, &input.schema, out, &pad)?,
             Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } => {}
         }
         operators::write(self, out, &pad)?;

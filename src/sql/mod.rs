@@ -18,7 +18,8 @@
 //! | arrays | `CROSS JOIN UNNEST(a) AS s (x)`, `LEFT JOIN UNNEST(a) AS s (x) ON TRUE` |
 //! | OVER | aggregates and `LAG`, `PARTITION BY … ORDER BY` the time attribute, `ROWS` or `RANGE` from `n` or `UNBOUNDED PRECEDING` to the `CURRENT ROW`, the `WINDOW` clause; beyond Flink `CHANGED`, `DEADBAND`, `HYSTERESIS`, `EWMA`, `RATE` |
 //! | first rows | `ROW_NUMBER()` in a sub-query with `WHERE rn <= n` around it: window Top-N, window deduplication, the first row of a key by time |
-//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`; `JOIN`, `LEFT`), window (all kinds; `IN`, `EXISTS`, `NOT EXISTS` with a sub-query) |
+//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; `FROM a, b WHERE …`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`; `JOIN`, `LEFT`), window (all kinds; `IN`, `EXISTS`, `NOT EXISTS` with a sub-query) |
+//! | patterns | `MATCH_RECOGNIZE` as Flink has it, with `WITHIN`: see `docs/match_recognize.md` |
 //! | JSON | `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS` with their clauses, `IS JSON` |
 //! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN`, `LIKE … ESCAPE`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `ROW(…)`, `ARRAY[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
 //!
@@ -26,14 +27,18 @@
 //!
 //! | | |
 //! |---|---|
-//! | not yet | `SESSION` without `GROUP BY`, `WITH ORDINALITY`, `MATCH_RECOGNIZE`, `NOT IN (SELECT …)`, `,` in `FROM`, a rank or a window join over the window of another `[query]`, `FILTER` with `OVER`, further aggregates, `MAP`, year-month windows |
+//! | not yet | `SESSION` without `GROUP BY`, `WITH ORDINALITY`, `NOT IN (SELECT …)`, `,` in `FROM` between more than two, a rank or a window join over the window of another `[query]`, `FILTER` with `OVER`, further aggregates, `MAP`, year-month windows |
 //! | never: its state has no bound | `GROUP BY` without a window, joins without a bound in time, the last row of a key, Top-N without a window, aggregates over a whole stream, `SELECT DISTINCT`, `UNION`, `EXCEPT`, `INTERSECT`, `ORDER BY`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
 //! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
 //! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `::`, `==`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
 
 mod dialect;
 pub mod explain;
+pub mod match_plan;
+#[cfg(test)]
+mod match_tests;
 mod parse;
+mod pattern_text;
 pub mod plan;
 mod planner;
 pub mod portable;

@@ -11,6 +11,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::SqlError;
 use super::dialect::{FOREIGN_CLAUSES, FlinkDialect};
+use super::pattern_text;
 use super::reserved::is_reserved;
 use super::text::{NESTING_MAX, Text, is_word, lower_first};
 use super::types::reserved;
@@ -59,6 +60,7 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
         return Err(SqlError::new(placed.range.clone(), message));
     }
     check_forgotten(text)?;
+    pattern_text::check(text)?;
     let word = text.slice(first.range.clone()).to_ascii_uppercase();
     let refuse = |help: &str| Err(SqlError::new(first.range.clone(), format!("{word} is no query")).help(help));
     match word.as_str() {
@@ -105,6 +107,7 @@ const NO_OPERAND: [&str; 17] = [
 /// Parses tokens as one query; `end` is the place behind them.
 fn run(text: &Text<'_>, tokens: Vec<TokenWithSpan>, end: Range<usize>) -> Result<Box<Query>, SqlError> {
     let dialect = FlinkDialect::default();
+    let tokens = pattern_text::readable(tokens);
     let mut parser = Parser::new(&dialect).with_recursion_limit(RECURSION_MAX).with_tokens_with_locations(tokens);
     let result = parser.parse_query().and_then(|query| match parser.peek_token_ref().token {
         Token::EOF => Ok(query),

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::match_plan::MatchSpec;
 use crate::expr::{AggregateCall, DataType, Schema, build::Expr};
 
 /// A node of the plan and everything below it.
@@ -55,6 +56,8 @@ pub enum Node {
     Over { input: Box<Plan>, over: OverSpec },
     /// The first rows of each partition: the input's columns, then the row's number from 1.
     Rank { input: Box<Plan>, rank: RankSpec },
+    /// MATCH_RECOGNIZE: one row per match.
+    Match { input: Box<Plan>, spec: Box<MatchSpec> },
     /// The left columns, then (but for SEMI and ANTI) the right ones.
     Join { left: Box<Plan>, right: Box<Plan>, join: JoinSpec },
 }

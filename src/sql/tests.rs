@@ -10,7 +10,7 @@ use crate::expr::build::ExprKind;
 use crate::expr::{DataType, Field};
 use plan::{Node, WindowKind, WindowProperty};
 
-const CASES: [&str; 52] = [
+const CASES: [&str; 55] = [
     "j01_interval_inner",
     "j02_interval_left",
     "j03_interval_full",
@@ -19,6 +19,9 @@ const CASES: [&str; 52] = [
     "j06_window_join",
     "j07_window_semi",
     "j08_interval_left_then_tumble",
+    "m01_rise",
+    "m02_three_hot",
+    "m03_match_late",
     "o01_over_range",
     "o02_over_rows",
     "o03_over_unbounded",
@@ -95,20 +98,28 @@ fn read_catalog() -> Catalog {
     catalog
 }
 
-fn planned(text: &str) -> Plan {
+pub(super) fn planned(text: &str) -> Plan {
     plan_query(text, &catalog()).unwrap_or_else(|errors| panic!("{:.300}\n{errors:#?}", text))
 }
 
-fn columns(plan: &Plan) -> Vec<(&str, String)> {
+pub(super) fn columns(plan: &Plan) -> Vec<(&str, String)> {
     plan.schema.fields.iter().map(|field| (field.name.as_str(), field.data_type.to_string())).collect()
 }
 
 /// The first problem of a text: message, the text it points at, help.
-fn refused(text: &str) -> (String, String, String) {
+pub(super) fn refused(text: &str) -> (String, String, String) {
     let errors = plan_query(text, &catalog()).map(|plan| plan.explain()).expect_err("must be refused");
     let error = errors.into_iter().next().expect("an error");
     let at = text.get(error.span.clone()).unwrap_or_else(|| panic!("{:?}", error.span));
     (error.message, at.to_owned(), error.help.unwrap_or_default())
+}
+
+#[test]
+fn a_comma_with_where_is_a_join_with_on() {
+    let on = "a.device = b.device AND b.ts BETWEEN a.ts - INTERVAL '1' MINUTE AND a.ts AND b.level > 1";
+    let comma = planned(&format!("SELECT a.seq, b.msg FROM plant AS a, alarm AS b WHERE {on}"));
+    let join = planned(&format!("SELECT a.seq, b.msg FROM plant AS a JOIN alarm AS b ON {on}"));
+    assert_eq!(comma.explain(), join.explain());
 }
 
 #[test]
@@ -448,6 +459,12 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ),
     ("SELECT a.device FROM plant a, alarm b", "joins every row with every row", "alarm b", "ON"),
     (
+        "SELECT a.device FROM plant a, alarm b WHERE a.device = b.device",
+        "without a bound in time",
+        "a.device = b.device",
+        "",
+    ),
+    (
         "SELECT device FROM plant a JOIN alarm b ON a.device = b.device AND b.ts BETWEEN a.ts AND a.ts + INTERVAL '1' SECOND",
         "`device` is ambiguous",
         "device",
@@ -483,9 +500,9 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT (SELECT 1 FROM alarm) AS x FROM plant", "a sub-query as a value", "(SELECT 1 FROM alarm)", ""),
     (
         "SELECT * FROM plant MATCH_RECOGNIZE (ORDER BY ts MEASURES A.ts AS x PATTERN (A) DEFINE A AS A.temp > 1)",
-        "MATCH_RECOGNIZE is not supported yet",
-        "MATCH_RECOGNIZE",
-        "",
+        "PATTERN needs WITHIN",
+        "PATTERN",
+        "WITHIN INTERVAL '1' MINUTE",
     ),
     ("VALUES (1)", "VALUES is not supported", "VALUES", ""),
     ("INSERT INTO x SELECT device FROM plant", "INSERT is no query", "INSERT", "[sink.NAME]"),
@@ -966,6 +983,12 @@ const WORDS: &[&str] = &[
     "LATERAL",
     "UNNEST",
     "MATCH_RECOGNIZE",
+    "MEASURES",
+    "PATTERN",
+    "WITHIN INTERVAL '1' SECOND",
+    "DEFINE",
+    "A.temp",
+    "FIRST",
     "window_start",
     "window_end",
     "window_time",

@@ -200,16 +200,27 @@ impl<'a> Text<'a> {
             }
         }
         let mut open: Vec<(char, Range<usize>)> = Vec::new();
+        // How many are open around the innermost `PATTERN (`, where `?` and `$` have a meaning.
+        let mut pattern_depth = usize::MAX;
         for (index, placed) in self.tokens.iter().enumerate() {
             let range = placed.range.clone();
             let refuse = |message: &str, help: &str| Err(SqlError::new(range.clone(), message).help(help));
             match &placed.token {
-                Token::LParen => open.push((')', range)),
+                Token::LParen => {
+                    if index.checked_sub(1).is_some_and(|before| self.is_word(before, "PATTERN")) {
+                        pattern_depth = open.len();
+                    }
+                    open.push((')', range));
+                }
                 Token::LBracket => open.push((']', range)),
                 Token::RParen | Token::RBracket => {
                     let found = if placed.token == Token::RParen { ')' } else { ']' };
                     match open.pop() {
-                        Some((wanted, _)) if wanted == found => {}
+                        Some((wanted, _)) if wanted == found => {
+                            if open.len() == pattern_depth {
+                                pattern_depth = usize::MAX;
+                            }
+                        }
                         Some((wanted, opened)) => {
                             return Err(SqlError::new(range, format!("expected `{wanted}`, found `{found}`"))
                                 .help(format!("`{}` before it is not closed", self.slice(opened))));
@@ -249,6 +260,7 @@ impl<'a> Text<'a> {
                 Token::Number(_, true) => {
                     return refuse("a number with the suffix L is not Flink SQL", "write CAST(… AS BIGINT)");
                 }
+                Token::Placeholder(mark) if open.len() > pattern_depth && matches!(mark.as_str(), "?" | "$") => {}
                 Token::Placeholder(_) | Token::Question => {
                     return refuse("placeholders are not supported", "write the value");
                 }

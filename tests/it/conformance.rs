@@ -298,6 +298,9 @@ cases!(
     s12_row_fields,
     s13_decimal,
     s14_json_value,
+    m01_rise,
+    m02_three_hot,
+    m03_match_late,
     o01_over_range,
     o02_over_rows,
     o03_over_unbounded,
@@ -516,4 +519,38 @@ fn edge_functions_follow_each_key() {
         compared += 1;
     }
     assert_eq!((compared, given.len()), (2633, 2633));
+}
+
+/// Patterns whose matches wait for others, whose conditions read rows of before a crash, ties and late rows.
+#[test]
+fn matches_are_the_same_whatever_the_cuts() {
+    let given = |order: &str, skip: &str, pattern: &str, define: &str| {
+        at_all_batch_sizes(&format!(
+            "SELECT * FROM plant MATCH_RECOGNIZE (PARTITION BY device ORDER BY {order} MEASURES FIRST(seq) AS a, \
+             LAST(seq) AS b, COUNT(*) AS n, SUM(B.temp) AS s, MATCH_ROWTIME(ts) AS t AFTER MATCH SKIP {skip} \
+             PATTERN ({pattern}) WITHIN INTERVAL '25' SECOND DEFINE {define})"
+        ))
+    };
+    let held =
+        given("ts", "PAST LAST ROW", "A B*? C", "B AS B.temp >= LAST(B.temp, 1) OR COUNT(B.seq) < 3, C AS C.temp > 30");
+    let runs = given("ts, seq DESC", "TO LAST B", "A B{2,} C", "B AS B.temp > A.temp AND SUM(B.temp) < 100");
+    let every = given("ts", "TO NEXT ROW", "A B+ C", "A AS A.ok, B AS B.temp > 20, C AS C.temp < FIRST(B.temp)");
+    for given in [&held, &runs, &every] {
+        assert!(given.rows.lines().count() > 20, "{}", given.rows);
+        assert!(given.late.lines().count() > 20, "late rows are told");
+    }
+}
+
+/// The time of a match is a time attribute: no match is late behind it.
+#[test]
+fn matches_are_counted_in_windows() {
+    let matches = "SELECT * FROM plant MATCH_RECOGNIZE (PARTITION BY device ORDER BY ts MEASURES MATCH_ROWTIME(ts) AS t, \
+                   COUNT(*) AS n PATTERN (A B* C) WITHIN INTERVAL '20' SECOND DEFINE B AS B.temp > 15, C AS C.temp < 10)";
+    let counted = format!(
+        "WITH m AS ({matches}) SELECT window_start, window_end, COUNT(*) AS n \
+         FROM TABLE(TUMBLE(TABLE m, DESCRIPTOR(t), INTERVAL '30' SECOND)) GROUP BY window_start, window_end"
+    );
+    let rows = at_all_batch_sizes(matches).rows.lines().count() as u64;
+    assert!(rows > 20, "{rows}");
+    assert_eq!(sum_of(&at_all_batch_sizes(&counted).rows, "n"), rows);
 }

@@ -134,14 +134,14 @@ pub(super) fn rank_bound(rank: &RankSpec) -> String {
     }
 }
 
-fn list(exprs: &[Expr], schema: &Schema) -> String {
+pub(super) fn list(exprs: &[Expr], schema: &Schema) -> String {
     match exprs {
         [] => "nothing: all rows are one key".to_owned(),
         exprs => exprs.iter().map(|expr| expr.display(schema).to_string()).collect::<Vec<_>>().join(", "),
     }
 }
 
-fn types(fields: &[Field]) -> String {
+pub(super) fn types(fields: &[Field]) -> String {
     fields.iter().map(|field| format!("`{}` {}", field.name, field.data_type)).collect::<Vec<_>>().join(", ")
 }
 

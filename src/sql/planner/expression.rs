@@ -10,6 +10,7 @@ use sqlparser::ast::{
 };
 
 use super::join::JOINED;
+use super::match_recognize::Matched;
 use super::over::{Overs, edge_form};
 use super::select::{Grouping, column_help};
 use super::{Planner, Result};
@@ -51,11 +52,13 @@ pub(super) struct Scope<'s> {
     pub grouping: Option<&'s mut Grouping>,
     /// The calls with OVER of the SELECT list, where they can stand.
     pub overs: Option<&'s mut Overs>,
+    /// The match that DEFINE and MEASURES look at.
+    pub matched: Option<&'s mut Matched>,
 }
 
 impl<'s> Scope<'s> {
     pub fn new(schema: &'s Schema, alias: Option<&'s str>, place: &'static str) -> Scope<'s> {
-        Scope { schema, alias, place, grouping: None, overs: None }
+        Scope { schema, alias, place, grouping: None, overs: None, matched: None }
     }
 }
 
@@ -178,7 +181,7 @@ impl Planner<'_> {
         result.map_err(|error| self.typed(expr, error))
     }
 
-    fn typed(&self, expr: &Ast, error: TypeError) -> SqlError {
+    pub(super) fn typed(&self, expr: &Ast, error: TypeError) -> SqlError {
         SqlError::new(self.place(expr), error.message).help_if(error.help)
     }
 
@@ -342,7 +345,10 @@ impl Planner<'_> {
     }
 
     /// A column, possibly qualified, and fields of it.
-    fn path(&mut self, parts: &[Ident], scope: &Scope<'_>) -> Result<Expr> {
+    fn path(&mut self, parts: &[Ident], scope: &mut Scope<'_>) -> Result<Expr> {
+        if let Some(matched) = scope.matched.as_deref_mut() {
+            return self.matched_path(parts, matched, scope.schema);
+        }
         let names = parts.iter().map(|part| self.name(part)).collect::<Result<Vec<String>>>()?;
         let place = |from: usize, to: usize| {
             let start = parts.get(from).map_or_else(|| self.text.end(), |part| self.text.range(part.span));
@@ -727,6 +733,11 @@ impl Planner<'_> {
                 (*duplicate_treatment, args.as_slice())
             }
         };
+        if scope.matched.is_some()
+            && let Some(planned) = self.matched_function(expr, function, &upper, scope)?
+        {
+            return Ok(planned);
+        }
         if let Some(kind) = aggregate::kind_of(&upper) {
             let distinct = distinct == Some(DuplicateTreatment::Distinct);
             return self.aggregate(expr, &upper, kind, args, distinct, filter.as_deref(), scope);

@@ -7,11 +7,12 @@ use std::ops::Range;
 
 use sqlparser::ast::{
     Expr as Ast, Ident, InTarget, Join, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr, Spanned,
-    TableFactor, TableVersion, WildcardAdditionalOptions,
+    TableFactor, TableVersion, TableWithJoins, WildcardAdditionalOptions,
 };
 
 use super::expression::Scope;
 use super::rank::window_property;
+use super::unnest::is_unnest;
 use super::{Planner, Relation, Result};
 use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
@@ -22,6 +23,20 @@ use crate::sql::plan::{JoinKind, JoinMethod, JoinSpec, Node, Plan, WindowPropert
 pub(super) const JOINED: &str = "";
 
 const BOUND: &str = "bound it in time: AND b.ts BETWEEN a.ts - INTERVAL '10' SECOND AND a.ts, or join inside windows";
+
+/// `FROM a, b WHERE condition` as `FROM a JOIN b ON condition`: what stands before, and the join.
+pub(super) fn comma_join<'f>(
+    from: &'f [TableWithJoins],
+    selection: Option<&Ast>,
+) -> Option<(&'f [TableWithJoins], Join)> {
+    let (last, before) = from.split_last()?;
+    let condition = selection.filter(|condition| split_subqueries(condition).0.is_empty())?;
+    if before.len() != 1 || !last.joins.is_empty() || is_unnest(&last.relation) {
+        return None;
+    }
+    let on = JoinConstraint::On(condition.clone());
+    Some((before, Join { relation: last.relation.clone(), global: false, join_operator: JoinOperator::Inner(on) }))
+}
 
 impl Planner<'_> {
     pub(super) fn join(&mut self, left: Relation, join: &Join) -> Result<Relation> {

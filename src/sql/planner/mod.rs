@@ -9,6 +9,7 @@ mod expression;
 mod grouping;
 mod join;
 mod json;
+mod match_recognize;
 mod over;
 mod rank;
 mod select;
@@ -21,6 +22,7 @@ use sqlparser::ast::{
     Cte, Ident, Query, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor, TableWithJoins, With,
 };
 
+use self::match_recognize::Clauses;
 use super::parse::single;
 use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
 use super::reserved::is_reserved;
@@ -377,9 +379,28 @@ impl Planner<'_> {
             TableFactor::UNNEST { .. } => {
                 Err(SqlError::new(place, "UNNEST is not supported yet").help("take single elements with a[1], a[2], …"))
             }
-            TableFactor::MatchRecognize { table, .. } => {
-                let place = self.text.clause(self.text.range(table.span()).start, &["MATCH_RECOGNIZE"]);
-                Err(SqlError::new(place, "MATCH_RECOGNIZE is not supported yet"))
+            TableFactor::MatchRecognize {
+                table,
+                partition_by,
+                order_by,
+                measures,
+                rows_per_match,
+                after_match_skip,
+                pattern,
+                symbols,
+                alias,
+            } => {
+                let clauses = Clauses {
+                    partition_by,
+                    order_by,
+                    measures,
+                    rows_per_match: rows_per_match.as_ref(),
+                    skip: after_match_skip.as_ref(),
+                    pattern,
+                    symbols,
+                };
+                let plan = self.match_recognize(table, &clauses)?;
+                self.aliased(plan, alias.as_ref())
             }
             TableFactor::Function { .. } => Err(SqlError::new(place, "LATERAL is not supported yet")),
             TableFactor::Pivot { .. }
@@ -566,6 +587,7 @@ fn count(plan: &Plan) -> usize {
         | Node::Expand { input, .. }
         | Node::WindowAggregate { input, .. }
         | Node::Over { input, .. }
+        | Node::Match { input, .. }
         | Node::Rank { input, .. } => count(input),
         Node::UnionAll { inputs } => inputs.iter().map(count).sum(),
         Node::Join { left, right, .. } => count(left) + count(right),

@@ -232,7 +232,7 @@ pub(super) fn window_property(plan: &Plan, column: usize) -> Option<(WindowPrope
             Some(column) => window_property(right, column),
             None => window_property(left, column),
         },
-        Node::Scan { .. } | Node::UnionAll { .. } => None,
+        Node::Scan { .. } | Node::UnionAll { .. } | Node::Match { .. } => None,
     }
 }
 

@@ -8,7 +8,7 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
-use super::join::{JOINED, split_subqueries, unqualified};
+use super::join::{JOINED, comma_join, split_subqueries, unqualified};
 use super::over::Overs;
 use super::window::{Origin, Unwindowed, property_field};
 use super::{Planner, Relation, Result};
@@ -196,10 +196,16 @@ impl Planner<'_> {
                 return Err(SqlError::new(select_place, "SELECT must stand before FROM"));
             }
         }
-        let relation = self.from(from, select_place.clone())?;
-        let relation = match selection {
-            Some(predicate) => self.filter(relation, predicate)?,
-            None => relation,
+        let relation = match (comma_join(from, selection.as_ref()), selection) {
+            (Some((first, join)), _) => {
+                let left = self.from(first, select_place.clone())?;
+                self.join(left, &join)?
+            }
+            (None, Some(predicate)) => {
+                let relation = self.from(from, select_place.clone())?;
+                self.filter(relation, predicate)?
+            }
+            (None, None) => self.from(from, select_place.clone())?,
         };
         let GroupByExpr::Expressions(keys, modifiers) = group_by else {
             return foreign(&["GROUP", "BY", "ALL"], "name the columns of GROUP BY");
@@ -611,6 +617,7 @@ fn windowed(plan: &Plan) -> String {
             | Node::Expand { input, .. }
             | Node::WindowAggregate { input, .. }
             | Node::Over { input, .. }
+            | Node::Match { input, .. }
             | Node::Rank { input, .. } => leaf = input,
             Node::UnionAll { .. } | Node::Join { .. } => break "(SELECT …)".to_owned(),
         }
@@ -633,7 +640,8 @@ fn is_aggregated(plan: &Plan) -> bool {
         Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
         Node::Unnest { input, .. } => is_aggregated(input),
         Node::Join { left, right, .. } => is_aggregated(left) || is_aggregated(right),
-        Node::Scan { .. } | Node::Window { .. } | Node::Expand { .. } => false,
+        // A match is no result of the window that its rows came from.
+        Node::Scan { .. } | Node::Window { .. } | Node::Expand { .. } | Node::Match { .. } => false,
     }
 }
 

@@ -464,6 +464,7 @@ impl Planner<'_> {
             | Node::Expand { .. }
             | Node::WindowAggregate { .. }
             | Node::Over { .. }
+            | Node::Match { .. }
             | Node::Join { .. }
             | Node::Rank { .. } => Ok(None),
         }
@@ -532,7 +533,7 @@ pub(super) fn window_column(plan: &Plan, column: usize, catalog: &Catalog) -> Op
             }
         }
         Node::Scan { relation } => catalog.window_column(relation, column),
-        Node::UnionAll { .. } | Node::Over { .. } | Node::Join { .. } | Node::Rank { .. } => None,
+        Node::UnionAll { .. } | Node::Over { .. } | Node::Match { .. } | Node::Join { .. } | Node::Rank { .. } => None,
     }
 }
 
