@@ -9,6 +9,7 @@ mod conformance;
 mod features;
 mod flink_script;
 mod full;
+mod functions;
 mod kills;
 mod pipeline_tests;
 mod sources;
