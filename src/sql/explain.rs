@@ -29,6 +29,7 @@ impl Plan {
             | Node::Expand { input, .. }
             | Node::WindowAggregate { input, .. }
             | Node::Over { input, .. }
+            | Node::Lookup { input, .. }
             | Node::Rank { input, .. } => vec![input],
             Node::UnionAll { inputs } => inputs.iter().collect(),
             Node::Join { left, right, .. } => vec![left, right],
@@ -59,6 +60,7 @@ impl Plan {
             }
             Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
             Node::Join { left, right, join } => Some(operators::join_fingerprint(join, left, right)),
+            Node::Lookup { input, lookup } => Some(operators::lookup_fingerprint(lookup, &input.schema)),
             Node::Rank { input, rank } => Some(operators::rank_fingerprint(rank, &input.schema)),
             Node::Scan { .. }
             | Node::Project { .. }
@@ -95,6 +97,7 @@ impl Plan {
             Node::Over { over, .. } => operators::over_bound(over),
             Node::Rank { rank, .. } => operators::rank_bound(rank),
             Node::Join { join, .. } => operators::join_bound(join),
+            Node::Lookup { lookup, .. } => format!("bounded by the size of the table `{}`", lookup.table),
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
@@ -185,7 +188,7 @@ impl Plan {
                     }
                 }
             }
-            Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } => {}
+            Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } | Node::Lookup { .. } => {}
         }
         operators::write(self, out, &pad)?;
         let time = self.schema.time.and_then(|time| self.schema.fields.get(time));

@@ -11,6 +11,7 @@ mod flink_script;
 mod full;
 mod functions;
 mod kills;
+mod lookup;
 mod pipeline_tests;
 mod sources;
 mod structure;
