@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Config, OnError, Query, SYSTEM_COLUMNS, Sink, Source, Stream};
+use super::{Config, OnError, Query, SYSTEM_COLUMNS, Sink, Source, Stream, Table};
 use crate::expr::Field;
 use crate::format::FormatConfig;
 use crate::sink::SinkConfig;
@@ -33,6 +33,10 @@ impl Config {
         for source in &self.sources {
             script.push('\n');
             script += &self.source_table(source);
+        }
+        for table in &self.tables {
+            script.push('\n');
+            script += &lookup_table(table);
         }
         for query in &self.queries {
             script.push('\n');
@@ -94,8 +98,7 @@ impl Config {
             lines.push(format!("WATERMARK FOR {time} AS {time} - {bound}"));
         }
         if !source.key.is_empty() {
-            let key: Vec<String> = source.key.iter().map(|column| identifier(column)).collect();
-            lines.push(format!("PRIMARY KEY ({}) NOT ENFORCED", key.join(", ")));
+            lines.push(primary_key(&source.key));
         }
         text + &create_table(&source.name, &lines, &options)
     }
@@ -128,7 +131,14 @@ impl Config {
         };
         // Sinks have names of their own here; there all tables share one space.
         let mut name = format!("sink_{}", sink.name);
-        while self.queries.iter().map(|q| &q.name).chain(self.sources.iter().map(|s| &s.name)).any(|n| *n == name) {
+        while self
+            .queries
+            .iter()
+            .map(|q| &q.name)
+            .chain(self.sources.iter().map(|s| &s.name))
+            .chain(self.tables.iter().map(|t| &t.name))
+            .any(|n| *n == name)
+        {
             name.push('_');
         }
         let mut options = Vec::new();
@@ -152,6 +162,21 @@ impl Config {
         );
         text + &create_table(&name, &columns, &options)
     }
+}
+
+fn lookup_table(table: &Table) -> String {
+    let mut text = format!("-- Table {}: file {}\n", table.name, table.path.display());
+    let _ = writeln!(text, "{LACKS} lookups in a file: put a connector here that has the same rows and takes lookups.");
+    let mut options = vec![("connector", "filesystem".to_owned()), ("path", table.path.display().to_string())];
+    format_options(&table.format, false, &mut text, &mut options);
+    let mut lines: Vec<String> = table.columns.iter().map(column).collect();
+    lines.push(primary_key(&table.key));
+    text + &create_table(&table.name, &lines, &options)
+}
+
+fn primary_key(key: &[String]) -> String {
+    let key: Vec<String> = key.iter().map(|column| identifier(column)).collect();
+    format!("PRIMARY KEY ({}) NOT ENFORCED", key.join(", "))
 }
 
 fn view(query: &Query) -> String {

@@ -6,6 +6,7 @@
 
 mod flink;
 mod plan;
+mod table;
 mod test;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,8 @@ use crate::sql::plan::Plan;
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
 pub use plan::{SYSTEM_COLUMNS, Stream};
-pub use test::{Expected, Test, TestInput};
+pub use table::Table;
+pub use test::{Expected, InputOf, Test, TestInput};
 
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]
@@ -43,6 +45,8 @@ pub struct Config {
     /// How long a start may wait for the clock to be set.
     pub wait_for_sync: Duration,
     pub sources: Vec<Source>,
+    /// Lookup tables.
+    pub tables: Vec<Table>,
     /// In topological order, ties by name.
     pub queries: Vec<Query>,
     pub sinks: Vec<Sink>,
@@ -224,6 +228,14 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
     if sources.is_empty() && whole {
         root.problem(root.span(), "there is no source", Some("add a [source.NAME] table; see `forebay sample`".into()));
     }
+    let mut tables = Vec::new();
+    for (name, section) in root.named_sections("table") {
+        take_name(&section, &name, "table", &mut names);
+        match table::read_table(&name.value, section, &log) {
+            Some(table) => tables.push(table),
+            None => whole = false,
+        }
+    }
     let mut queries = Vec::new();
     for (name, mut section) in root.named_sections("query") {
         take_name(&section, &name, "query", &mut names);
@@ -237,7 +249,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
             None => whole = false,
         }
     }
-    let queries = plan::plan_queries(root, &sources, queries, whole);
+    let queries = plan::plan_queries(root, (&sources, &tables), queries, whole);
     plan::default_idle(&mut sources, &queries);
     let mut sinks = Vec::new();
     let mut sink_names = BTreeMap::new();
@@ -250,7 +262,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
         let help = "add a [sink.NAME] table with `type`, `from` and what the type needs; see `forebay sample`";
         root.problem(root.span(), "there is no sink, so no result would go anywhere", Some(help.into()));
     }
-    let tests = test::read_tests(root, &sources, &queries, &names);
+    let tests = test::read_tests(root, (&sources, &tables), &queries, &names);
     Some(Config {
         file: file.to_owned(),
         text: text.to_owned(),
@@ -260,6 +272,7 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
         log,
         wait_for_sync,
         sources,
+        tables,
         queries: queries.into_iter().filter_map(|(_, query)| query).collect(),
         sinks,
         tests,

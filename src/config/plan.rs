@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Query, Sink, Source, SourceTime};
+use super::{Query, Sink, Source, SourceTime, Table};
 use crate::expr::{DataType, Field, Schema};
 use crate::format::{EpochColumn, EpochUnit};
 use crate::operator::{ErrorRows, LateRows};
@@ -151,7 +151,7 @@ pub(super) fn read_time(section: &mut Section<'_>, columns: &[Field], connector:
 /// Orders the queries, plans each, and reports what is wrong. A query that cannot be planned is `None`.
 pub(super) fn plan_queries(
     root: &Section<'_>,
-    sources: &[Source],
+    (sources, tables): (&[Source], &[Table]),
     queries: Vec<(Text, Text)>,
     whole: bool,
 ) -> Vec<(String, Option<Query>)> {
@@ -161,6 +161,9 @@ pub(super) fn plan_queries(
         if !source.key.is_empty() {
             catalog.add_key(&source.name, source.key.clone());
         }
+    }
+    for table in tables {
+        catalog.add_lookup(&table.name, table.schema(), table.key.clone());
     }
     let mut reads: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut broken = BTreeSet::new();
@@ -196,7 +199,7 @@ pub(super) fn plan_queries(
         let upstream_broken = reads.get(&name).is_some_and(|reads| {
             reads.iter().any(|read| {
                 planned.iter().any(|(other, query)| other == read && query.is_none())
-                    || (!whole && !by_name.contains_key(read) && !sources.iter().any(|s| s.name == *read))
+                    || (!whole && !by_name.contains_key(read) && catalog.schema(read).is_none())
             })
         });
         let mut query = None;
@@ -325,6 +328,12 @@ pub(super) fn refuse_shared_outputs(root: &Section<'_>, sinks: &[Sink]) {
 }
 
 impl super::Config {
+    /// Names of what has records of its own in the log: sources and lookup tables.
+    pub fn logged_names(&self) -> Vec<String> {
+        let tables = self.tables.iter().map(|table| table.name.clone());
+        self.sources.iter().map(|source| source.name.clone()).chain(tables).collect()
+    }
+
     /// Bytes that wait before the log, and again between log and engine, at most.
     pub fn queue_bytes(&self) -> usize {
         usize::try_from(self.pipeline.memory_bytes / 16).unwrap_or(usize::MAX)

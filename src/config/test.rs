@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Query, Source, Stream, plan, stream_help};
+use super::{Query, Source, Stream, Table, plan, stream_help};
 use crate::event::LogTime;
 use crate::expr::Field;
 use crate::settings::{Section, Text, nearest, suggestion};
@@ -26,8 +26,17 @@ pub struct Test {
 pub struct TestInput {
     /// When it arrives; `None`: together with the input before.
     pub at: Option<LogTime>,
-    /// Index of the source, and its messages; `None`: only time passes.
-    pub messages: Option<(usize, Vec<String>)>,
+    /// Where the messages go, and they; `None`: only time passes.
+    pub messages: Option<(InputOf, Vec<String>)>,
+}
+
+/// What an input is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputOf {
+    /// Index of the source.
+    Source(usize),
+    /// Index of the lookup table; the rows are its new content.
+    Table(usize),
 }
 
 /// The rows that a stream must give, in this order.
@@ -44,6 +53,7 @@ pub struct Expected {
 /// What the tests' names can refer to.
 struct Known<'a> {
     sources: &'a [Source],
+    tables: &'a [Table],
     queries: &'a [(String, Option<Query>)],
     names: &'a BTreeMap<String, &'static str>,
 }
@@ -51,11 +61,11 @@ struct Known<'a> {
 /// Reads all `[[test]]`s; what is wrong with one is reported.
 pub(super) fn read_tests(
     root: &mut Section<'_>,
-    sources: &[Source],
+    (sources, tables): (&[Source], &[Table]),
     queries: &[(String, Option<Query>)],
     names: &BTreeMap<String, &'static str>,
 ) -> Vec<Test> {
-    let known = Known { sources, queries, names };
+    let known = Known { sources, tables, queries, names };
     let mut tests: Vec<Test> = Vec::new();
     for mut section in root.sections("test") {
         let name = section.required("name", "name = \"a hot reading is counted\"");
@@ -100,10 +110,12 @@ impl Known<'_> {
         if !section.has("rows") {
             section.missing("rows", "rows = ['…'], messages in the source's own format");
         }
-        let found = self.sources.iter().position(|known| known.name == source);
+        let table = self.tables.iter().position(|known| known.name == source).map(InputOf::Table);
+        let found = self.sources.iter().position(|known| known.name == source).map(InputOf::Source).or(table);
         // A source with an error of its own is no second problem.
-        if found.is_none() && self.names.get(&source) != Some(&"source") {
-            let names: Vec<&str> = self.sources.iter().map(|source| source.name.as_str()).collect();
+        if found.is_none() && !matches!(self.names.get(&source), Some(&("source" | "table"))) {
+            let tables = self.tables.iter().map(|table| table.name.as_str());
+            let names: Vec<&str> = self.sources.iter().map(|source| source.name.as_str()).chain(tables).collect();
             section.problem_at("source", format!("there is no source `{source}`"), Some(suggestion(&source, &names)));
         }
         section.finish();

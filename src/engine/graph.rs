@@ -19,6 +19,7 @@ use crate::operator::filter::Filter;
 use crate::operator::first_row::{self, FirstRow};
 use crate::operator::interval_join::{self, IntervalJoin};
 use crate::operator::join::{Condition, Side};
+use crate::operator::lookup_join::{self, LookupJoin};
 use crate::operator::match_recognize::{self, MatchRecognize};
 use crate::operator::over::{self, Over};
 use crate::operator::project::Project;
@@ -182,6 +183,7 @@ impl Builder<'_> {
             PlanNode::Over { input, .. } => ("over", vec![input]),
             PlanNode::Match { input, .. } => ("match", vec![input]),
             PlanNode::Rank { input, .. } => ("rank", vec![input]),
+            PlanNode::Lookup { input, .. } => ("lookup", vec![input]),
             PlanNode::Join { left, right, .. } => ("join", vec![left, right]),
         };
         let inputs = children.iter().map(|child| self.node(child)).collect::<Result<Vec<NodeId>, _>>()?;
@@ -235,6 +237,18 @@ impl Builder<'_> {
                 let (operator, encoding) = self.join(named, (left, right), join)?;
                 value_type = encoding;
                 operator
+            }
+            PlanNode::Lookup { lookup, .. } => {
+                fingerprint = plan.fingerprint().unwrap_or_default();
+                value_type = lookup_join::VALUE_TYPE;
+                let condition = Condition::new(lookup.condition.clone(), &named, &lookup.columns.fields);
+                let (left_keys, right_keys) = lookup.keys.iter().cloned().unzip();
+                let right_named = Named { input: Arc::new(lookup.columns.fields.clone()), ..named.clone() };
+                // Neither side's time is looked at.
+                let sides = (Side::new(named, left_keys, 0)?, Side::new(right_named, right_keys, 0)?);
+                let pads = lookup.kind == JoinKind::Left;
+                let state = self.keyed(&name);
+                Box::new(LookupJoin::new(sides, lookup.table.clone(), condition, pads, state))
             }
             PlanNode::Rank { input, rank } => {
                 fingerprint = plan.fingerprint().unwrap_or_default();
@@ -336,7 +350,10 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
             visit_scans(input, &below, visit);
         }
         // These keep whole rows of their inputs.
-        PlanNode::Over { input, .. } | PlanNode::Match { input, .. } | PlanNode::Rank { input, .. } => {
+        PlanNode::Over { input, .. }
+        | PlanNode::Match { input, .. }
+        | PlanNode::Rank { input, .. }
+        | PlanNode::Lookup { input, .. } => {
             visit_scans(input, &(0..input.schema.fields.len()).collect(), visit);
         }
         PlanNode::Join { left, right, .. } => {

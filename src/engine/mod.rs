@@ -3,6 +3,7 @@
 //! - `step` is the synchronous core: a frame of the log in, rows to sinks out; no clock, no I/O but the sinks'.
 //! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
 //! - `trial` runs the tests of a configuration through it.
+//! - `table` brings the files of lookup tables to the log, and from there to the joins.
 //! - `run` is the shell: threads, start and stop; `commit` (group commit) and `drive` (checkpoints) are what they do, one
 //!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
 //! - `open` goes from a directory to a running engine, `repair` from a damaged log to one that opens.
@@ -21,6 +22,7 @@ pub mod reset;
 pub mod run;
 pub mod source_node;
 pub mod step;
+pub mod table;
 pub mod trial;
 pub mod watermark;
 
@@ -52,6 +54,8 @@ pub enum EngineError {
     Operator(#[from] OperatorError),
     #[error(transparent)]
     State(#[from] StateError),
+    #[error(transparent)]
+    Table(#[from] table::TableError),
     #[error(transparent)]
     Log(#[from] LogError),
     #[error(transparent)]
@@ -90,6 +94,7 @@ impl EngineError {
             EngineError::Operator(OperatorError::State(error)) | EngineError::State(error) => error.exit_code(),
             EngineError::Operator(OperatorError::Saved { .. }) => 65,
             EngineError::Operator(OperatorError::Key(_) | OperatorError::Repeat(_) | OperatorError::Emit) => 70,
+            EngineError::Table(error) => error.exit_code(),
             EngineError::Log(error) => error.exit_code(),
             EngineError::Checkpoint(error) => error.exit_code(),
             EngineError::Savepoint(error) => error.exit_code(),

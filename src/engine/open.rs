@@ -116,7 +116,7 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize, choices: &Ch
         epoch: meta.epoch,
         sources: replay_log::merge_sources(
             &replay_log::identity(disk.as_ref(), &log_dir)?.map(|known| known.sources).unwrap_or_default(),
-            &config.sources.iter().map(|source| source.name.clone()).collect::<Vec<_>>(),
+            &config.logged_names(),
         )?,
     };
     let (writer, recovered) = replay_log::open(Arc::clone(&disk), &log_dir, identity, log_options(config), meta.cut)?;

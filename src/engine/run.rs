@@ -29,6 +29,7 @@ use super::handover::Handover;
 use super::open::{self, Opened};
 use super::reset::Choices;
 use super::step::{BATCH_ROWS, Counters};
+use super::table::Watcher;
 use crate::checkpoint::CheckpointThread;
 use crate::config::{Config, OnSourceError, Source};
 use crate::control::notify;
@@ -86,6 +87,15 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
                 return Ok(Summary { end: End::AlreadyFinished, counters, log: LogStats::default() });
             }
         };
+    let mut engine = engine;
+    let is_replayed = engine.last_lsn() >= tail_end;
+    let tables: Vec<(Option<u32>, bool)> = config
+        .tables
+        .iter()
+        .map(|table| engine.table_version_of(&table.name))
+        // Behind a tail the version may be another one by then.
+        .map(|version| (version.filter(|_| is_replayed), version.is_some()))
+        .collect();
     let queue = Arc::new(Queue::new(config.queue_bytes()));
     let shared = Arc::new(Shared::default());
     let handover = Arc::new(Handover::new(config.queue_bytes(), writer.last_lsn()));
@@ -129,7 +139,7 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
         parts.map_err(EngineError::from).and_then(|parts| Driver::new(parts).run())
     })?;
 
-    let sources = Sources { config: &config, ids: &ids, queue: &queue, clock: &clock };
+    let sources = Sources { config: &config, ids: &ids, tables: &tables, queue: &queue, clock: &clock };
     let outcome = smol::block_on(sources.run(replayed_in, &ended_in, &mut signals, &stop));
     // Also when the sources failed: what is logged is processed and checkpointed.
     queue.close();
@@ -214,6 +224,8 @@ fn join<T>(thread: &'static str, handle: Thread<T>) -> Result<T, EngineError> {
 struct Sources<'a> {
     config: &'a Config,
     ids: &'a [(SourceId, String)],
+    /// Of each lookup table: the version in force, where it is known; and whether there is any.
+    tables: &'a [(Option<u32>, bool)],
     queue: &'a Arc<Queue>,
     clock: &'a Arc<LogClock>,
 }
@@ -232,6 +244,17 @@ impl Sources<'_> {
             // What cannot wait starts before the replay; what resumes at a position must know it first.
             let (failed_out, failed_in) = bounded::<EngineError>(1);
             let mut tasks = Vec::new();
+            // The first rows find the tables. The watchers have no end: they go with this future.
+            let mut watchers = Vec::new();
+            for (table, (version, has_version)) in self.config.tables.iter().zip(self.tables) {
+                let Some((id, _)) = self.ids.iter().find(|(_, name)| *name == table.name) else { continue };
+                let mut watcher = Watcher::new(table, *id, self.queue, self.clock, *version);
+                match watcher.load().await {
+                    Err(error) if *has_version => watcher.complain(&error),
+                    loaded => loaded?,
+                }
+                watchers.push(executor.spawn(watcher.watch()));
+            }
             for source in self.config.sources.iter().filter(|source| !source.connector.is_replayable()) {
                 tasks.push(executor.spawn(self.supervise(source, Resume::default(), failed_out.clone())));
             }

@@ -14,8 +14,9 @@ use super::flow::Flow;
 use super::graph::{self, Graph, Outlet};
 use super::reset::query_of;
 use super::source_node::{SourceCounters, SourceSaved};
+use super::table;
 use crate::checkpoint::CheckpointMeta;
-use crate::config::Config;
+use crate::config::{Config, Table};
 use crate::event::{EventTime, Frame, LogTime, Lsn, Position as SourcePosition, RecordKind, Run, SourceId};
 use crate::expr::EvalContext;
 use crate::format::FormatConfig;
@@ -33,6 +34,7 @@ pub struct Engine {
     sinks: Vec<SinkNode>,
     /// Source id in the log → index in the graph; ids of sources that are gone map to nothing.
     by_id: BTreeMap<SourceId, usize>,
+    tables: BTreeMap<SourceId, Table>,
     batch_rows: usize,
     last_lsn: Lsn,
     last_time: LogTime,
@@ -121,6 +123,8 @@ impl Engine {
             .iter()
             .filter_map(|(id, name)| Some((*id, graph.sources.iter().position(|source| *source.name == **name)?)))
             .collect();
+        let table = |name: &String| config.tables.iter().find(|table| table.name == *name).cloned();
+        let tables = ids.iter().filter_map(|(id, name)| Some((*id, table(name)?))).collect();
         let mut nodes = Vec::new();
         for open in sinks {
             let plan = config.sinks.iter().find(|sink| sink.name == open.name);
@@ -137,6 +141,7 @@ impl Engine {
             context,
             sinks: nodes,
             by_id,
+            tables,
             batch_rows: batch_rows.max(1),
             last_lsn: Lsn::ZERO,
             last_time: LogTime(i64::MIN),
@@ -157,7 +162,10 @@ impl Engine {
             let index = self.by_id.get(&run.source).copied();
             if !matches!(run.kind, RecordKind::Data | RecordKind::Bad) {
                 self.batch(&mut pending)?;
-                for record in skip..run.len() {
+                for (record, payload) in run.records().enumerate().skip(skip) {
+                    if run.kind == RecordKind::TableVersion {
+                        self.table_version(run.source, payload)?;
+                    }
                     self.control(run, lsn.plus(record as u64), index)?;
                 }
             } else if let Some(index) = index {
@@ -220,6 +228,28 @@ impl Engine {
             return Ok(());
         }
         self.flow(chunks, &[])
+    }
+
+    /// Gives a new version of a lookup table to those that look it up.
+    fn table_version(&mut self, id: SourceId, content: &[u8]) -> Result<(), EngineError> {
+        let Some(table) = self.tables.get(&id) else { return Ok(()) };
+        // What was logged under other columns of the table does not decode under these: the version before stays.
+        let Ok(columns) = table::decode(table, content) else { return Ok(()) };
+        let version = table::version(content);
+        for node in &mut self.graph.operators {
+            if let Some(lookup) = node.operator.lookup().filter(|lookup| lookup.table() == table.name) {
+                lookup.replace(&columns, version, &self.context)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checksum of the version of a lookup table that is in force everywhere; `None`: there is no one version.
+    pub fn table_version_of(&mut self, table: &str) -> Option<u32> {
+        let lookups = self.graph.operators.iter_mut().filter_map(|node| node.operator.lookup());
+        let mut versions = lookups.filter(|lookup| lookup.table() == table).map(|lookup| lookup.version());
+        let first = versions.next()?;
+        first.filter(|_| versions.all(|version| version == first))
     }
 
     /// Runs the sources' chunks through the operators and hands what comes out to the sinks.

@@ -12,7 +12,8 @@ use arrow_array::ArrayRef;
 use super::EngineError;
 use super::graph::Stored;
 use super::step::{BATCH_ROWS, Engine, OpenSink};
-use crate::config::{Config, Sink as SinkPlan, Test};
+use super::table;
+use crate::config::{Config, InputOf, Sink as SinkPlan, Test};
 use crate::event::{Frame, LogTime, RecordKind, Run, SourceId};
 use crate::format::{Encoder, FormatConfig};
 use crate::sink::stdout::StdoutConfig;
@@ -42,8 +43,7 @@ pub fn run(config: &Config, test: &Test) -> Result<Vec<Vec<String>>, EngineError
             columns: expected.columns.clone(),
         });
     }
-    let ids: Vec<(SourceId, String)> =
-        (0u16..).map(SourceId).zip(config.sources.iter().map(|source| source.name.clone())).collect();
+    let ids: Vec<(SourceId, String)> = (0u16..).map(SourceId).zip(config.logged_names()).collect();
     let reader: Arc<dyn StateReader> = Arc::new(NoStored);
     let engine = Engine::new(&config, &ids, &NothingStored, &reader, open, BATCH_ROWS)?;
     let start = test.inputs.iter().find_map(|input| input.at).unwrap_or_default();
@@ -53,14 +53,26 @@ pub fn run(config: &Config, test: &Test) -> Result<Vec<Vec<String>>, EngineError
         if let Some(at) = input.at {
             trial.pass_time(at)?;
         }
-        if let Some((source, messages)) = &input.messages
-            && let Some((id, _)) = ids.get(*source)
-        {
-            trial.log(*id, RecordKind::Data, messages)?;
+        let Some((of, messages)) = &input.messages else { continue };
+        match of {
+            InputOf::Source(source) => {
+                if let Some((id, _)) = ids.get(*source) {
+                    trial.log(*id, RecordKind::Data, messages)?;
+                }
+            }
+            InputOf::Table(table) => {
+                let content = messages.join("\n");
+                if let Some(table) = config.tables.get(*table) {
+                    table::decode(table, content.as_bytes())?;
+                }
+                if let Some((id, _)) = ids.get(config.sources.len() + table) {
+                    trial.log(*id, RecordKind::TableVersion, &[content])?;
+                }
+            }
         }
     }
     if test.end {
-        for (id, _) in &ids {
+        for (id, _) in ids.iter().take(config.sources.len()) {
             trial.log(*id, RecordKind::EndOfInput, &[])?;
         }
     }
@@ -80,7 +92,7 @@ impl Trial {
         let mut run = Run::new(source, kind, self.now);
         run.unsynchronised = !self.clock_is_set;
         messages.iter().for_each(|message| run.push(message.as_bytes()));
-        if kind != RecordKind::Data {
+        if !matches!(kind, RecordKind::Data | RecordKind::TableVersion) {
             run.push(&[]);
         }
         if run.is_empty() {

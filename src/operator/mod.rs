@@ -22,6 +22,7 @@ pub mod filter;
 pub mod first_row;
 pub mod interval_join;
 pub mod join;
+pub mod lookup_join;
 pub mod match_recognize;
 pub mod merge;
 pub mod over;
@@ -373,6 +374,11 @@ pub trait Operator: Send {
         None
     }
 
+    /// The operator as one that looks up a table, if it is.
+    fn lookup(&mut self) -> Option<&mut dyn Lookup> {
+        None
+    }
+
     /// The small resident state, for a checkpoint.
     fn save(&self) -> Vec<u8> {
         Vec::new()
@@ -385,6 +391,21 @@ pub trait Operator: Send {
     fn restore(&mut self, _saved: &[u8]) -> Result<(), OperatorError> {
         Ok(())
     }
+}
+
+/// An operator that looks up a table.
+pub trait Lookup {
+    /// The table's name.
+    fn table(&self) -> &str;
+
+    /// Checksum of the version in force; `None` before the first.
+    fn version(&self) -> Option<u32>;
+
+    /// A new version of the table, in its declared columns, holds for all rows from now on.
+    ///
+    /// # Errors
+    /// State could not be read.
+    fn replace(&mut self, columns: &[ArrayRef], version: u32, context: &EvalContext) -> Result<(), OperatorError>;
 }
 
 /// What can go wrong in an operator: nothing that a row contains.

@@ -31,6 +31,7 @@ impl Plan {
             | Node::WindowAggregate { input, .. }
             | Node::Over { input, .. }
             | Node::Match { input, .. }
+            | Node::Lookup { input, .. }
             | Node::Rank { input, .. } => vec![input],
             Node::UnionAll { inputs } => inputs.iter().collect(),
             Node::Join { left, right, .. } => vec![left, right],
@@ -62,6 +63,7 @@ impl Plan {
             Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
             Node::Match { input, spec } => Some(pattern::fingerprint(spec, &input.schema)),
             Node::Join { left, right, join } => Some(operators::join_fingerprint(join, left, right)),
+            Node::Lookup { input, lookup } => Some(operators::lookup_fingerprint(lookup, &input.schema)),
             Node::Rank { input, rank } => Some(operators::rank_fingerprint(rank, &input.schema)),
             Node::Scan { .. }
             | Node::Project { .. }
@@ -99,6 +101,7 @@ impl Plan {
             Node::Match { spec, .. } => pattern::bound(spec),
             Node::Rank { rank, .. } => operators::rank_bound(rank),
             Node::Join { join, .. } => operators::join_bound(join),
+            Node::Lookup { lookup, .. } => format!("bounded by the size of the table `{}`", lookup.table),
             Node::Scan { .. }
             | Node::Project { .. }
             | Node::Filter { .. }
@@ -190,7 +193,7 @@ impl Plan {
                 }
             }
             Node::Match { input, spec } => pattern::write(spec, &self.schema, &input.schema, out, &pad)?,
-            Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } => {}
+            Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } | Node::Lookup { .. } => {}
         }
         operators::write(self, out, &pad)?;
         let time = self.schema.time.and_then(|time| self.schema.fields.get(time));

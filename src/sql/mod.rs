@@ -18,7 +18,7 @@
 //! | arrays | `CROSS JOIN UNNEST(a) AS s (x)`, `LEFT JOIN UNNEST(a) AS s (x) ON TRUE` |
 //! | OVER | aggregates and `LAG`, `PARTITION BY … ORDER BY` the time attribute, `ROWS` or `RANGE` from `n` or `UNBOUNDED PRECEDING` to the `CURRENT ROW`, the `WINDOW` clause; beyond Flink `CHANGED`, `DEADBAND`, `HYSTERESIS`, `EWMA`, `RATE` |
 //! | first rows | `ROW_NUMBER()` in a sub-query with `WHERE rn <= n` around it: window Top-N, window deduplication, the first row of a key by time |
-//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; `FROM a, b WHERE …`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`; `JOIN`, `LEFT`), window (all kinds; `IN`, `EXISTS`, `NOT EXISTS` with a sub-query) |
+//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; `FROM a, b WHERE …`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`; `JOIN`, `LEFT`), lookup (`FOR SYSTEM_TIME AS OF a._arrival` with a `[table.NAME]`; `JOIN`, `LEFT`), window (all kinds; `IN`, `EXISTS`, `NOT EXISTS` with a sub-query) |
 //! | patterns | `MATCH_RECOGNIZE` as Flink has it, with `WITHIN`: see `docs/match_recognize.md` |
 //! | JSON | `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS` with their clauses, `IS JSON` |
 //! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN`, `LIKE … ESCAPE`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `ROW(…)`, `ARRAY[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
@@ -48,7 +48,7 @@ mod tests;
 mod text;
 mod types;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use thiserror::Error;
@@ -97,8 +97,9 @@ pub struct Catalog {
     relations: BTreeMap<String, Schema>,
     /// Of queries whose rows carry windows, what each column is to them.
     windows: BTreeMap<String, Vec<Option<(WindowProperty, WindowSpec)>>>,
-    /// Columns of the primary keys of versioned tables.
+    /// Columns of the primary keys of versioned tables and of lookup tables.
     keys: BTreeMap<String, Vec<String>>,
+    lookups: BTreeSet<String>,
 }
 
 impl Catalog {
@@ -124,6 +125,19 @@ impl Catalog {
     /// Declares a relation's primary key: it is a versioned table.
     pub fn add_key(&mut self, name: impl Into<String>, columns: Vec<String>) {
         self.keys.insert(name.into(), columns);
+    }
+
+    /// Adds a lookup table with its primary key.
+    pub fn add_lookup(&mut self, name: impl Into<String>, schema: Schema, key: Vec<String>) {
+        let name = name.into();
+        self.lookups.insert(name.clone());
+        self.add_key(&name, key);
+        self.add(name, schema);
+    }
+
+    /// Whether the relation is a lookup table.
+    pub fn is_lookup(&self, name: &str) -> bool {
+        self.lookups.contains(name)
     }
 
     /// The columns of a relation's primary key.

@@ -58,6 +58,8 @@ pub enum Node {
     Rank { input: Box<Plan>, rank: RankSpec },
     /// MATCH_RECOGNIZE: one row per match.
     Match { input: Box<Plan>, spec: Box<MatchSpec> },
+    /// The input's columns, then those of a lookup table.
+    Lookup { input: Box<Plan>, lookup: LookupSpec },
     /// The left columns, then (but for SEMI and ANTI) the right ones.
     Join { left: Box<Plan>, right: Box<Plan>, join: JoinSpec },
 }
@@ -70,6 +72,19 @@ pub struct JoinSpec {
     /// What must be equal, over the left and over the right columns, of one type each.
     pub keys: Vec<(Expr, Expr)>,
     /// What else must be TRUE, over the left columns and then the right ones.
+    pub condition: Option<Expr>,
+}
+
+/// How rows look up a table. INNER or LEFT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookupSpec {
+    pub table: String,
+    /// The table's columns.
+    pub columns: Schema,
+    pub kind: JoinKind,
+    /// What must be equal, over the input's columns and over the table's: its whole key.
+    pub keys: Vec<(Expr, Expr)>,
+    /// What else must be TRUE, over the input's columns and then the table's.
     pub condition: Option<Expr>,
 }
 

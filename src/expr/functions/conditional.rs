@@ -95,7 +95,7 @@ fn cardinality(args: Vec<Expr>) -> Resolved {
 }
 
 /// Items of an array argument.
-struct Lists<'a> {
+pub struct Lists<'a> {
     arg: Option<&'a Operand>,
 }
 
@@ -104,8 +104,13 @@ impl<'a> Lists<'a> {
         Lists { arg: args.first() }
     }
 
+    /// Of this argument.
+    pub fn of(arg: &'a Operand) -> Lists<'a> {
+        Lists { arg: Some(arg) }
+    }
+
     /// Where the items of a row lie in [`Lists::values`]; `None` for NULL.
-    fn range(&self, row: usize) -> Option<(usize, usize)> {
+    pub fn range(&self, row: usize) -> Option<(usize, usize)> {
         let arg = self.arg?;
         let list = arg.array().as_list_opt::<i32>()?;
         let index = arg.index(row);
@@ -146,6 +151,28 @@ fn single_element(args: Vec<Expr>) -> Resolved {
     }))
 }
 
+/// For each item of the first argument, an array, whether it equals the second argument of its row.
+pub fn equal_items(args: &[Operand], types: &(DataType, DataType), scope: &mut Scope<'_>) -> Option<ArrayRef> {
+    let [array, needle] = args else { return None };
+    let lists = Lists::of(array);
+    let values = lists.values()?;
+    if scope.rows == 0 || needle.array().is_empty() {
+        return None;
+    }
+    // One comparison of each item with the needle of its row.
+    let mut owners = vec![0_u32; values.len()];
+    for row in 0..scope.rows {
+        let (start, end) = lists.range(row).unwrap_or((0, 0));
+        for owner in owners.get_mut(start..end).unwrap_or_default() {
+            *owner = u32::try_from(needle.index(row)).unwrap_or(0);
+        }
+    }
+    let needles = arrow_select::take::take(needle.array(), &arrow_array::UInt32Array::from(owners), None).ok()?;
+    let (items, needles) = (Operand::Rows(values.clone()), Operand::Rows(needles));
+    let mut inner = Scope { rows: values.len(), context: scope.context, errors: scope.errors };
+    Some(eval::compare(BinaryOp::Equal, &items, &needles, types, &mut inner))
+}
+
 /// A NULL needle is found if the array has a NULL.
 fn array_contains(args: Vec<Expr>) -> Resolved {
     let [array, needle] = exactly(args)?;
@@ -156,32 +183,18 @@ fn array_contains(args: Vec<Expr>) -> Resolved {
     let types = (common.clone(), common);
     Ok(call("ARRAY_CONTAINS", vec![array, needle], DataType::Boolean, move |args, scope| {
         let lists = Lists::new(args);
-        let (Some(values), Some(needle)) = (lists.values(), args.get(1)) else {
+        let (Some(equal), Some(values), Some(needle)) = (equal_items(args, &types, scope), lists.values(), args.get(1))
+        else {
             return new_null_array(&DataType::Boolean.arrow(), scope.rows);
         };
-        if scope.rows == 0 {
-            return new_null_array(&DataType::Boolean.arrow(), 0);
-        }
-        // One comparison of each item with the needle of its row.
-        let mut owners = vec![0_u32; values.len()];
-        for row in 0..scope.rows {
-            let (start, end) = lists.range(row).unwrap_or((0, 0));
-            for owner in owners.get_mut(start..end).unwrap_or_default() {
-                *owner = u32::try_from(needle.index(row)).unwrap_or(0);
-            }
-        }
-        let needles = arrow_select::take::take(needle.array(), &arrow_array::UInt32Array::from(owners), None);
-        let Ok(needles) = needles else { return new_null_array(&DataType::Boolean.arrow(), scope.rows) };
-        let (items, needles) = (Operand::Rows(values.clone()), Operand::Rows(needles));
-        let mut inner = Scope { rows: values.len(), context: scope.context, errors: scope.errors };
-        let equal = eval::compare(BinaryOp::Equal, &items, &needles, &types, &mut inner);
         let equal = Operand::Rows(equal);
         let equal = equal.booleans();
         make_booleans(scope, |row| {
+            let no_needle = needle.array().is_null(needle.index(row));
             Ok(lists.range(row).map(|(start, end)| {
                 (start..end).any(|i| match equal.get(i) {
                     Some(same) => same,
-                    None => items.array().is_null(i) && needles.array().is_null(i),
+                    None => values.is_null(i) && no_needle,
                 })
             }))
         })

@@ -19,16 +19,29 @@ use super::types::DataType;
 use super::vector::{Operand, Scope};
 use crate::settings::nearest;
 
+pub(super) mod array;
 pub(super) mod conditional;
+pub(super) mod encoding;
+pub(super) mod hash;
 pub mod json;
 pub(super) mod math;
 pub(super) mod pattern;
+mod refused;
 pub(super) mod string;
 pub(super) mod time;
 
 /// All families, in the order in which [`list`] names them.
-const FAMILIES: [&[Function]; 6] =
-    [math::FUNCTIONS, string::FUNCTIONS, pattern::FUNCTIONS, time::FUNCTIONS, conditional::FUNCTIONS, json::FUNCTIONS];
+const FAMILIES: [&[Function]; 9] = [
+    math::FUNCTIONS,
+    string::FUNCTIONS,
+    encoding::FUNCTIONS,
+    hash::FUNCTIONS,
+    pattern::FUNCTIONS,
+    time::FUNCTIONS,
+    conditional::FUNCTIONS,
+    array::FUNCTIONS,
+    json::FUNCTIONS,
+];
 
 /// What a call computes for a batch: an array with one value per row of the scope.
 pub type Kernel = Arc<dyn Fn(&[Operand], &mut Scope<'_>) -> ArrayRef + Send + Sync>;
@@ -199,116 +212,19 @@ pub fn list() -> impl Iterator<Item = &'static str> {
     FAMILIES.into_iter().flatten().map(|function| function.name)
 }
 
-/// Functions of Flink whose value depends on more than the row.
-const NON_DETERMINISTIC: [&str; 13] = [
-    "NOW",
-    "CURRENT_TIMESTAMP",
-    "CURRENT_ROW_TIMESTAMP",
-    "CURRENT_DATE",
-    "CURRENT_TIME",
-    "LOCALTIME",
-    "LOCALTIMESTAMP",
-    "PROCTIME",
-    "CURRENT_DATABASE",
-    "CURRENT_WATERMARK",
-    "RAND",
-    "RAND_INTEGER",
-    "UUID",
-];
-
-/// Functions of Flink that are not here yet.
-const NOT_YET: &[&str] = &[
-    "MD5",
-    "SHA1",
-    "SHA224",
-    "SHA256",
-    "SHA384",
-    "SHA512",
-    "SHA2",
-    "PARSE_URL",
-    "URL_ENCODE",
-    "URL_DECODE",
-    "STR_TO_MAP",
-    "JSON_OBJECT",
-    "JSON_ARRAY",
-    "JSON_STRING",
-    "JSON_QUOTE",
-    "JSON_UNQUOTE",
-    "JSON_LENGTH",
-    "PARSE_JSON",
-    "TRY_PARSE_JSON",
-    "REGEXP_EXTRACT_ALL",
-    "TRANSLATE",
-    "ELT",
-    "PRINTF",
-    "UNHEX",
-    "TYPEOF",
-    "MAP",
-    "MAP_KEYS",
-    "MAP_VALUES",
-    "MAP_ENTRIES",
-    "MAP_FROM_ARRAYS",
-    "MAP_UNION",
-    "ARRAY_AGG",
-    "ARRAY_APPEND",
-    "ARRAY_CONCAT",
-    "ARRAY_DISTINCT",
-    "ARRAY_EXCEPT",
-    "ARRAY_INTERSECT",
-    "ARRAY_JOIN",
-    "ARRAY_MAX",
-    "ARRAY_MIN",
-    "ARRAY_POSITION",
-    "ARRAY_PREPEND",
-    "ARRAY_REMOVE",
-    "ARRAY_REVERSE",
-    "ARRAY_SLICE",
-    "ARRAY_SORT",
-    "ARRAY_UNION",
-    "SPLIT",
-    "HASH_CODE",
-    "PRINT",
-    "GROUP_ID",
-    "GROUPING",
-    "GROUPING_ID",
-    "PERCENTILE",
-    "STDDEV_POP",
-    "STDDEV_SAMP",
-    "STDDEV",
-    "VAR_POP",
-    "VAR_SAMP",
-    "VARIANCE",
-    "COLLECT",
-    "LISTAGG",
-    "FIRST_VALUE",
-    "LAST_VALUE",
-    "LEAD",
-    "LAG",
-    "NTILE",
-    "RANK",
-    "DENSE_RANK",
-    "ROW_NUMBER",
-    "CUME_DIST",
-    "PERCENT_RANK",
-    "APPROX_COUNT_DISTINCT",
-    "MATCH_ROWTIME",
-    "MATCH_PROCTIME",
-    "SOURCE_WATERMARK",
-];
-
 /// Resolves a call by name.
 pub(super) fn resolve(name: &str, args: Vec<Expr>) -> Result<Expr, TypeError> {
     let upper = name.to_ascii_uppercase();
     let refuse = |message: String, help: Option<String>| Err(TypeError { message, help });
-    if NON_DETERMINISTIC.contains(&upper.as_str()) || upper == "UNIX_TIMESTAMP" && args.is_empty() {
+    if refused::is_non_deterministic(&upper) || upper == "UNIX_TIMESTAMP" && args.is_empty() {
         return refuse(
             format!("{upper} is not deterministic: results must follow from the log alone"),
             Some("the arrival time of each row is the source's column `_arrival`".to_owned()),
         );
     }
     let Some(function) = FAMILIES.into_iter().flatten().find(|function| function.name == upper) else {
-        if NOT_YET.contains(&upper.as_str()) {
-            return refuse(format!("function {upper} is not supported yet"), None);
+        if let Some(why) = refused::why(&upper) {
+            return refuse(format!("{upper} is a function of Flink that Forebay does not take: {why}"), None);
         }
         let help = nearest(&upper, list()).map(|near| format!("did you mean {near}?"));
         return refuse(format!("unknown function {name}"), help);
@@ -337,7 +253,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
-        assert!(names.iter().all(|name| !NOT_YET.contains(name) && !NON_DETERMINISTIC.contains(name)));
+        assert!(names.iter().all(|name| refused::why(name).is_none() && !refused::is_non_deterministic(name)));
     }
 
     #[test]
@@ -345,7 +261,8 @@ mod tests {
         let message = |name: &str, args| build::function(name, args).expect_err("must be refused");
         assert!(message("now", vec![]).message.contains("not deterministic"));
         assert!(message("Unix_Timestamp", vec![]).message.contains("not deterministic"));
-        assert!(message("md5", vec![build::null()]).message.contains("not supported yet"));
+        let typeof_ = message("typeof", vec![build::null()]).message;
+        assert!(typeof_.starts_with("TYPEOF is a function of Flink that Forebay does not take: "), "{typeof_}");
         assert_eq!(message("UPER", vec![]).help.as_deref(), Some("did you mean UPPER?"));
         let wrong = message("upper", vec![build::column(0, DataType::Int)]);
         assert_eq!(wrong.message, "UPPER takes (STRING), not (INT)");

@@ -10,6 +10,7 @@ use arrow_array::new_null_array;
 use arrow_array::types::Int32Type;
 use regex::{Regex, RegexBuilder};
 
+use super::array::string_lists;
 use super::{Function, Refusal, Resolved, call, exactly, fallible_call, int, literal_text, string, with_form};
 use crate::expr::build::{self, Expr, TypeError, Value};
 use crate::expr::types::DataType;
@@ -18,6 +19,7 @@ use crate::expr::vector::{Operand, make_booleans, make_numbers, make_strings};
 pub const FUNCTIONS: &[Function] = &[
     Function { name: "REGEXP", parameters: "STRING, STRING", resolve: regexp },
     Function { name: "REGEXP_EXTRACT", parameters: "STRING, STRING [, INT]", resolve: regexp_extract },
+    Function { name: "REGEXP_EXTRACT_ALL", parameters: "STRING, STRING [, INT]", resolve: regexp_extract_all },
     Function {
         name: "REGEXP_COUNT",
         parameters: "STRING, STRING",
@@ -135,6 +137,29 @@ fn regexp_extract(args: Vec<Expr>) -> Resolved {
             out.push_str(found.map_or("", |found| found.as_str()));
             Ok(found.is_some())
         })
+    }))
+}
+
+/// A group (the first by default) of every match; NULL where it is no pattern, or has no such group. A group without a
+/// part in the match is NULL.
+fn regexp_extract_all(args: Vec<Expr>) -> Resolved {
+    let mut args = args.into_iter();
+    let (Some(s), Some(regex)) = (args.next(), args.next()) else { return Err(Refusal::Arguments) };
+    let group = args.next().unwrap_or_else(|| build::literal(Value::Integer(1), DataType::Int));
+    if args.next().is_some() {
+        return Err(Refusal::Arguments);
+    }
+    let regex = string(regex)?;
+    let pattern = Pattern::of(&regex)?;
+    let args = vec![string(s)?, regex, int(group)?];
+    Ok(string_lists("REGEXP_EXTRACT_ALL", args, move |args, row| {
+        let [s, regex, group] = args else { return None };
+        let (s, text) = (s.strings().get(row)?, regex.strings().get(row)?);
+        let group = usize::try_from(group.numbers::<Int32Type>().get(row)?).ok()?;
+        let mut last = None;
+        let regex = pattern.get(text, &mut last).filter(|regex| group < regex.captures_len())?;
+        let text = |captures: regex::Captures<'_>| captures.get(group).map(|found| found.as_str().to_owned());
+        Some(regex.captures_iter(s).map(text).collect())
     }))
 }
 

@@ -6,7 +6,8 @@ use super::{Call, Duration, Window};
 use crate::expr::build::Expr;
 use crate::expr::{Field, Schema};
 use crate::sql::plan::{
-    Frame, JoinMethod, JoinSpec, Node, OverCall, OverFunction, OverSpec, Plan, RankKind, RankOrder, RankSpec,
+    Frame, JoinKind, JoinMethod, JoinSpec, LookupSpec, Node, OverCall, OverFunction, OverSpec, Plan, RankKind,
+    RankOrder, RankSpec,
 };
 
 /// What this module knows of a step, as lines of the plan.
@@ -25,6 +26,10 @@ pub(super) fn write(plan: &Plan, out: &mut String, pad: &str) -> fmt::Result {
         Node::Rank { input, rank } => {
             writeln!(out, "{pad}Rank")?;
             writeln!(out, "{pad}    {}", RankText(rank, &input.schema))
+        }
+        Node::Lookup { input, lookup } => {
+            writeln!(out, "{pad}Lookup")?;
+            writeln!(out, "{pad}    {}", LookupText(lookup, &input.schema))
         }
         Node::Join { left, right, join } => {
             writeln!(out, "{pad}Join")?;
@@ -209,5 +214,35 @@ impl fmt::Display for OverText<'_> {
             OverFunction::Rate => "RATE",
         };
         write!(f, "{name}({})", list(args, self.1))
+    }
+}
+
+/// What a lookup join means: a change makes its state another one.
+pub(super) fn lookup_fingerprint(lookup: &LookupSpec, input: &Schema) -> String {
+    format!(
+        "lookup {}; left: {}; right: {}",
+        LookupText(lookup, input),
+        types(&input.fields),
+        types(&lookup.columns.fields)
+    )
+}
+
+/// A lookup join of a relation with this schema.
+struct LookupText<'a>(&'a LookupSpec, &'a Schema);
+
+impl fmt::Display for LookupText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LookupSpec { table, columns, kind, keys, condition } = self.0;
+        let kind = if *kind == JoinKind::Left { "LEFT" } else { "INNER" };
+        write!(f, "{kind} in the table `{table}` ON ")?;
+        for (index, (left, right)) in keys.iter().enumerate() {
+            let and = if index > 0 { " AND " } else { "" };
+            write!(f, "{and}{} = {}", left.display(self.1), right.display(columns))?;
+        }
+        if let Some(condition) = condition {
+            let both = Schema::new([self.1.fields.clone(), columns.fields.clone()].concat());
+            write!(f, " AND {}", condition.display(&both))?;
+        }
+        Ok(())
     }
 }

@@ -57,6 +57,14 @@ impl Planner<'_> {
         let JoinConstraint::On(on) = constraint else {
             return refuse("a JOIN needs ON", "write ON a.k = b.k AND …");
         };
+        if let TableFactor::Table {
+            name, alias, args: None, version: Some(TableVersion::ForSystemTimeAsOf(at)), ..
+        } = relation
+            && let Some(ident) = super::single(name).filter(|ident| self.is_lookup(ident))
+        {
+            self.check_table_clauses(relation, &place)?;
+            return self.lookup_join(left, (ident, alias.as_ref()), at, kind, on);
+        }
         let (right, version) = match relation {
             TableFactor::Table { name, version: Some(TableVersion::ForSystemTimeAsOf(at)), .. } => {
                 let mut table = relation.clone();
@@ -91,7 +99,7 @@ impl Planner<'_> {
     }
 
     /// A relation without the system columns that the query does not name: a join would keep them.
-    fn visible(&mut self, relation: Relation) -> Result<Relation> {
+    pub(super) fn visible(&mut self, relation: Relation) -> Result<Relation> {
         let Relation { plan, alias } = relation;
         let named = |field: &Field| !field.hidden || self.text.text.contains(&field.name);
         let columns: Vec<usize> = plan
@@ -362,7 +370,7 @@ pub(super) fn time_columns(plan: &Plan) -> Vec<usize> {
 }
 
 /// A relation's columns named `table.column`.
-fn qualified(relation: &Relation) -> Schema {
+pub(super) fn qualified(relation: &Relation) -> Schema {
     let alias = relation.alias.as_deref().unwrap_or_default();
     let mut schema = relation.plan.schema.clone();
     if relation.alias.as_deref() != Some(JOINED) {
@@ -371,14 +379,14 @@ fn qualified(relation: &Relation) -> Schema {
     schema
 }
 
-fn combined(left: &Relation, right: &Relation) -> Schema {
+pub(super) fn combined(left: &Relation, right: &Relation) -> Schema {
     let mut fields = qualified(left).fields;
     fields.extend(qualified(right).fields);
     Schema::new(fields)
 }
 
 /// The operands of a chain of AND.
-fn split(expr: Expr, conjuncts: &mut Vec<Expr>) {
+pub(super) fn split(expr: Expr, conjuncts: &mut Vec<Expr>) {
     match expr.kind {
         ExprKind::Binary { op: BinaryOp::And, left, right } => {
             split(*left, conjuncts);
@@ -389,7 +397,7 @@ fn split(expr: Expr, conjuncts: &mut Vec<Expr>) {
 }
 
 /// An equality between the sides, over the columns of each.
-fn key(conjunct: &Expr, width: usize) -> Option<(Expr, Expr)> {
+pub(super) fn key(conjunct: &Expr, width: usize) -> Option<(Expr, Expr)> {
     let ExprKind::Binary { op: BinaryOp::Equal, left, right } = &conjunct.kind else { return None };
     let is_left = |expr: &Expr| !expr.columns().is_empty() && expr.columns().iter().all(|column| *column < width);
     let is_right = |expr: &Expr| !expr.columns().is_empty() && expr.columns().iter().all(|column| *column >= width);

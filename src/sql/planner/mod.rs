@@ -9,6 +9,7 @@ mod expression;
 mod grouping;
 mod join;
 mod json;
+mod lookup;
 mod match_recognize;
 mod over;
 mod rank;
@@ -311,39 +312,15 @@ impl Planner<'_> {
 
     fn factor(&mut self, factor: &TableFactor) -> Result<Relation> {
         let place = self.text.range(factor.span());
+        self.check_table_clauses(factor, &place)?;
         match factor {
-            TableFactor::Table {
-                name,
-                alias,
-                args,
-                with_hints,
-                version,
-                with_ordinality,
-                partitions,
-                json_path,
-                sample,
-                index_directives,
-                inheritance,
-            } => {
-                if sample.is_some() {
-                    return Err(self.sample(&place));
-                }
+            TableFactor::Table { name, alias, args, version, .. } => {
                 if version.is_some() {
                     return Err(SqlError::new(
                         self.text.clause(place.start, &["FOR"]),
                         "FOR SYSTEM_TIME AS OF can stand behind JOIN only",
                     )
                     .help("write FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.k = b.k"));
-                }
-                if !with_hints.is_empty()
-                    || *with_ordinality
-                    || !partitions.is_empty()
-                    || json_path.is_some()
-                    || !index_directives.is_empty()
-                    || inheritance.is_some()
-                {
-                    return Err(SqlError::new(place, "this clause behind a table is not part of Flink SQL")
-                        .help("write FROM name [AS alias]"));
                 }
                 match args {
                     None => {
@@ -415,6 +392,40 @@ impl Planner<'_> {
         }
     }
 
+    /// Refuses the clauses behind a table that no table takes.
+    fn check_table_clauses(&self, factor: &TableFactor, place: &Range<usize>) -> Result<()> {
+        let TableFactor::Table {
+            name: _,
+            alias: _,
+            args: _,
+            with_hints,
+            version: _,
+            with_ordinality,
+            partitions,
+            json_path,
+            sample,
+            index_directives,
+            inheritance,
+        } = factor
+        else {
+            return Ok(());
+        };
+        if sample.is_some() {
+            return Err(self.sample(place));
+        }
+        if !with_hints.is_empty()
+            || *with_ordinality
+            || !partitions.is_empty()
+            || json_path.is_some()
+            || !index_directives.is_empty()
+            || inheritance.is_some()
+        {
+            return Err(SqlError::new(place.clone(), "this clause behind a table is not part of Flink SQL")
+                .help("write FROM name [AS alias]"));
+        }
+        Ok(())
+    }
+
     fn sample(&self, place: &Range<usize>) -> SqlError {
         let place = self.text.clause(place.start, &["TABLESAMPLE"]);
         SqlError::new(place, "TABLESAMPLE is not supported: its rows are random").help("keep fewer rows with WHERE")
@@ -446,6 +457,9 @@ impl Planner<'_> {
             self.nodes += count(&plan);
             self.check_size()?;
             return Ok(plan);
+        }
+        if self.catalog.is_lookup(&name) {
+            return Err(self.lookup_alone(self.text.range(ident.span), &name));
         }
         if let Some(schema) = self.catalog.schema(&name) {
             let schema = schema.clone();
@@ -588,6 +602,7 @@ fn count(plan: &Plan) -> usize {
         | Node::WindowAggregate { input, .. }
         | Node::Over { input, .. }
         | Node::Match { input, .. }
+        | Node::Lookup { input, .. }
         | Node::Rank { input, .. } => count(input),
         Node::UnionAll { inputs } => inputs.iter().map(count).sum(),
         Node::Join { left, right, .. } => count(left) + count(right),

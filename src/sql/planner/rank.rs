@@ -217,6 +217,7 @@ pub(super) fn window_property(plan: &Plan, column: usize) -> Option<(WindowPrope
         | Node::Unnest { input, .. }
         | Node::Expand { input, .. }
         | Node::Over { input, .. }
+        | Node::Lookup { input, .. }
         | Node::Rank { input, .. } => {
             if column < input.schema.fields.len() {
                 window_property(input, column)

@@ -618,6 +618,7 @@ fn windowed(plan: &Plan) -> String {
             | Node::WindowAggregate { input, .. }
             | Node::Over { input, .. }
             | Node::Match { input, .. }
+            | Node::Lookup { input, .. }
             | Node::Rank { input, .. } => leaf = input,
             Node::UnionAll { .. } | Node::Join { .. } => break "(SELECT …)".to_owned(),
         }
@@ -636,6 +637,7 @@ fn is_aggregated(plan: &Plan) -> bool {
         Node::Project { input, .. }
         | Node::Filter { input, .. }
         | Node::Over { input, .. }
+        | Node::Lookup { input, .. }
         | Node::Rank { input, .. } => is_aggregated(input),
         Node::UnionAll { inputs } => inputs.iter().any(is_aggregated),
         Node::Unnest { input, .. } => is_aggregated(input),

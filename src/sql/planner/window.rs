@@ -465,6 +465,7 @@ impl Planner<'_> {
             | Node::WindowAggregate { .. }
             | Node::Over { .. }
             | Node::Match { .. }
+            | Node::Lookup { .. }
             | Node::Join { .. }
             | Node::Rank { .. } => Ok(None),
         }
@@ -509,7 +510,10 @@ pub(super) fn window_column(plan: &Plan, column: usize, catalog: &Catalog) -> Op
             let (_, property) = COLUMNS.get(column.checked_sub(input.schema.fields.len())?)?;
             Some((*property, window.clone()))
         }
-        Node::Filter { input, .. } | Node::Unnest { input, .. } | Node::Expand { input, .. } => {
+        Node::Filter { input, .. }
+        | Node::Unnest { input, .. }
+        | Node::Expand { input, .. }
+        | Node::Lookup { input, .. } => {
             (column < input.schema.fields.len()).then(|| window_column(input, column, catalog)).flatten()
         }
         Node::Project { input, exprs } => match exprs.get(column)?.kind {

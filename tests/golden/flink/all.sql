@@ -33,6 +33,8 @@ CREATE TABLE `meter` (
   `t` TIMESTAMP_LTZ(3),
   `device` STRING,
   `kwh` DOUBLE,
+  -- Flink lacks _arrival: this is the time at which Flink processes the row.
+  `_arrival` AS PROCTIME(),
   -- Flink lacks _lsn.
   `_lsn` AS CAST(NULL AS BIGINT),
   -- Flink lacks _peer.
@@ -75,6 +77,21 @@ CREATE TABLE `other` (
   'json.ignore-parse-errors' = 'true'
 );
 
+-- Table devices: file devices.csv
+-- Flink lacks lookups in a file: put a connector here that has the same rows and takes lookups.
+-- Flink lacks the header line of CSV.
+CREATE TABLE `devices` (
+  `id` STRING,
+  `room` STRING,
+  PRIMARY KEY (`id`) NOT ENFORCED
+) WITH (
+  'connector' = 'filesystem',
+  'path' = 'devices.csv',
+  'format' = 'csv',
+  'csv.field-delimiter' = ',',
+  'csv.quote-character' = '"'
+);
+
 CREATE VIEW `a_first` AS
 SELECT t, device, kwh FROM meter WHERE _lsn > 0 AND _peer <> 'x' -- not noise
 ;
@@ -85,6 +102,9 @@ CREATE VIEW `changes` AS
 SELECT t, device, kwh, DEADBAND(kwh, 0.5) OVER w AS moved, EWMA(kwh, INTERVAL '10' SECOND) OVER w AS smooth
 FROM `a_first`
 WINDOW w AS (PARTITION BY device ORDER BY t);
+
+CREATE VIEW `rooms` AS
+SELECT m.kwh, d.room FROM meter AS m LEFT JOIN devices FOR SYSTEM_TIME AS OF m._arrival AS d ON m.device = d.id;
 
 -- Flink lacks APPROX_PERCENTILE over streams: the view needs another form there.
 CREATE VIEW `sink_moved` AS

@@ -1,0 +1,68 @@
+//! Flink's scalar functions that are not taken, and why. With the registry this is the whole of Flink's list
+//! (`tests/golden/flink_functions.toml`, checked by `tests/it/functions.rs`).
+
+/// Whether the value of Flink's function depends on more than the row.
+pub fn is_non_deterministic(name: &str) -> bool {
+    NON_DETERMINISTIC.contains(&name)
+}
+
+/// Why Flink's function of this name (upper case) is not taken; `None`: it has none, or it is taken.
+pub fn why(name: &str) -> Option<&'static str> {
+    REFUSED.iter().find(|(names, _)| names.contains(&name)).map(|(_, why)| *why)
+}
+
+const NON_DETERMINISTIC: [&str; 13] = [
+    "NOW",
+    "CURRENT_TIMESTAMP",
+    "CURRENT_ROW_TIMESTAMP",
+    "CURRENT_DATE",
+    "CURRENT_TIME",
+    "LOCALTIME",
+    "LOCALTIMESTAMP",
+    "PROCTIME",
+    "CURRENT_DATABASE",
+    "CURRENT_WATERMARK",
+    "RAND",
+    "RAND_INTEGER",
+    "UUID",
+];
+
+/// Names with one reason together.
+const REFUSED: &[(&[&str], &str)] = &[
+    (
+        &["MAP", "MAP_KEYS", "MAP_VALUES", "MAP_ENTRIES", "MAP_FROM_ARRAYS", "MAP_UNION", "STR_TO_MAP"],
+        "there is no type MAP yet",
+    ),
+    (&["PARSE_JSON", "TRY_PARSE_JSON"], "there is no type VARIANT; read the text with JSON_VALUE or JSON_QUERY"),
+    (
+        &[
+            "BITMAP_AND",
+            "BITMAP_ANDNOT",
+            "BITMAP_BUILD",
+            "BITMAP_CARDINALITY",
+            "BITMAP_FROM_BYTES",
+            "BITMAP_OR",
+            "BITMAP_TO_ARRAY",
+            "BITMAP_TO_BYTES",
+            "BITMAP_TO_STRING",
+            "BITMAP_XOR",
+        ],
+        "there is no type BITMAP",
+    ),
+    (&["ST_GEOGFROMTEXT", "ST_GEOGFROMWKB", "ST_ASTEXT", "ST_ASWKB"], "there is no type GEOGRAPHY"),
+    (&["OBJECT_OF", "OBJECT_UPDATE"], "there are no structured types with a Java class; use ROW(…)"),
+    (
+        &["JSON", "JSON_ARRAY", "JSON_LENGTH", "JSON_OBJECT", "JSON_QUOTE", "JSON_STRING", "JSON_UNQUOTE"],
+        "JSON is read, not yet made; a json sink writes ROW and ARRAY columns as JSON",
+    ),
+    (&["PRINTF"], "Java's format strings are not followed; use CONCAT, LPAD and ROUND"),
+    (&["PARSE_URL"], "take the URL apart with REGEXP_EXTRACT"),
+    (&["URL_DECODE_RECURSIVE"], "write URL_DECODE as often as it was encoded"),
+    (&["TYPEOF"], "types are known before a query runs: `forebay explain` shows them"),
+    (&["HASH_CODE"], "its value is Flink's own; use MD5 or SHA256"),
+    (&["PRINT"], "a query has no output besides its rows"),
+    (&["GROUP_ID"], "use GROUPING or GROUPING_ID"),
+    (&["SOURCE_WATERMARK"], "the source's table [source.NAME.time] makes the watermark"),
+    (&["MATCH_ROWTIME", "MATCH_PROCTIME"], "there is no MATCH_RECOGNIZE yet"),
+    (&["DEFAULT"], "write the value"),
+];
