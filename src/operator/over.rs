@@ -5,8 +5,9 @@
 //! - RANGE: rows of one time and key are peers and see each other; `n PRECEDING` reaches n ms back, both ends included.
 //!   ROWS: each row sees those before it, ties in order of arrival. LAG looks back from the last of the peers. The edge
 //!   functions (`edge.rs`) go row by row.
-//! - Late with a bounded frame: time ≤ that of the last row that left for the key; such a row waits for the next step
-//!   of the watermark. With an unbounded frame: time ≤ watermark. NULL keys are a key.
+//! - Late with a bounded frame: time ≤ that of the last row that left for the key, or (RANGE) of the last time at which it
+//!   was looked at to be forgotten; a row that is not late waits for the next step of the watermark. With an unbounded
+//!   frame: time ≤ watermark. NULL keys are a key.
 //!
 //! Aggregates over bounded frames are folded anew from the frame's first row whenever that moves: no subtraction, so no
 //! error adds up and one infinity does not stay for ever; a row costs as much as its frame is long.
@@ -52,7 +53,7 @@ pub enum Entry {
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// Time of the last row that left.
+    /// Time of the last row that left, or of a later timer.
     last: EventTime,
     /// When the key is forgotten if nothing comes (RANGE with a bound).
     forget_at: EventTime,
@@ -185,28 +186,35 @@ impl Over {
         parts: &mut Parts,
     ) -> Result<(), OperatorError> {
         let fresh = &self.fresh;
-        if !rows.is_empty()
-            && let Entry::Known(known) = self.state.entry(KEYS, &key, || Entry::Known(fresh.clone()))?
-        {
+        let mut forget = false;
+        if let Entry::Known(known) = self.state.entry(KEYS, &key, || Entry::Known(fresh.clone()))? {
+            // Also where nothing but a timer that no longer counts was due, as in Flink.
             known.last = time;
-            if let Frame::Range { preceding_ms: Some(reach_ms) } = self.spec.frame
-                && known.forget_at <= time.saturating_add(reach_ms)
-            {
-                // Half the reach more, so that a key that goes on is not looked at for each of its rows.
-                known.forget_at = time.saturating_add(reach_ms).saturating_add(reach_ms / 2).saturating_add(1);
-                let at = known.forget_at;
-                self.state.entry(at, &key, || Entry::Waiting(Vec::new()))?;
-            }
+            forget = self.spec.frame.forgets() && known.forget_at <= time;
         }
         due.extend(rows.into_iter().map(|row| Due { position, time, key: key.clone(), row }));
-        let forget = match self.state.get(KEYS, &key)?.as_deref() {
-            Some(Entry::Known(known)) => self.spec.frame.forgets() && known.forget_at <= time,
-            _ => false,
-        };
         if forget {
             // What left already still needs the key.
             self.flush(due, parts)?;
             self.state.remove(KEYS, &key);
+        }
+        Ok(())
+    }
+
+    /// Takes a row that is not late, `row` of the chunk that was encoded last.
+    fn take(&mut self, row: usize, time: EventTime) -> Result<(), OperatorError> {
+        let key = self.keys.row(row);
+        if let Frame::Range { preceding_ms: Some(reach_ms) } = self.spec.frame
+            && let Entry::Known(known) = self.state.entry(KEYS, key, || Entry::Known(self.fresh.clone()))?
+            && known.forget_at <= time.saturating_add(reach_ms)
+        {
+            // Half the reach more, so that a key that goes on is not looked at for each of its rows.
+            let forget_at = time.saturating_add(reach_ms).saturating_add(reach_ms / 2).saturating_add(1);
+            known.forget_at = forget_at;
+            self.state.entry(forget_at, key, || Entry::Waiting(Vec::new()))?;
+        }
+        if let Entry::Waiting(rows) = self.state.entry(time, key, || Entry::Waiting(Vec::new()))? {
+            rows.push(StoredRow::new(self.rows.row(row)));
         }
         Ok(())
     }
@@ -594,10 +602,7 @@ impl Operator for Over {
                 sides.late.push(&self.named, *position, time, self.clock.watermark, text);
                 continue;
             }
-            let entry = self.state.entry(time, self.keys.row(row), || Entry::Waiting(Vec::new()))?;
-            if let Entry::Waiting(rows) = entry {
-                rows.push(StoredRow::new(self.rows.row(row)));
-            }
+            self.take(row, time)?;
         }
         for mark in marks {
             self.advance(mark, &mut due, &mut parts)?;
@@ -752,6 +757,26 @@ mod tests {
             1,
         );
         agrees(&|| sum(Frame::Range { preceding_ms: None }), &rows, &[n(10, 1, 1), n(20, 2, 2), n(30, 16, 18)], 2);
+    }
+
+    /// As in Flink's `RowTimeRangeBoundedPrecedingFunction`, which plans the forgetting when a row comes, and takes every
+    /// timer for the last time of the key.
+    #[test]
+    fn a_range_forgets_by_the_rows_that_came() {
+        let n = |time, x, result| (time, Some(x), Some(result));
+        let range = || sum(Frame::Range { preceding_ms: Some(10) });
+        // The first row plans 26, the second replaces that by 36; yet at 26 the key is looked at, and 25 is late then.
+        let rows = [
+            ((10, A, Some(1)), 10),
+            ((20, A, Some(2)), 27),
+            ((25, A, Some(4)), 27),
+            ((27, A, Some(8)), 28),
+            ((60, A, Some(16)), 60),
+        ];
+        agrees(&range, &rows, &[n(10, 1, 1), n(20, 2, 3), n(27, 8, 10), n(60, 16, 16)], 1);
+        // 20 comes before 10 and plans 36: the key is known until then, and 15 is late.
+        let rows = [((20, A, Some(1)), 5), ((10, A, Some(2)), 30), ((15, A, Some(4)), 30), ((60, A, Some(8)), 60)];
+        agrees(&range, &rows, &[n(10, 2, 2), n(20, 1, 3), n(60, 8, 8)], 1);
     }
 
     #[test]

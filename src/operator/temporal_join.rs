@@ -8,7 +8,7 @@
 //! let go. Namespace = event time: the left rows that wait, and a timer for each version. Bounded by the number of keys,
 //! and by the rows that the watermark has not passed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -83,26 +83,16 @@ impl TemporalJoin {
         context: &EvalContext,
         (joined, sides): (&mut Joined, &mut Sides),
     ) -> Result<(), OperatorError> {
+        let mut touched = BTreeSet::new();
         while let Some(time) = self.next_timer().filter(|time| *time <= self.clocks.output.watermark) {
             let entries: Vec<(Key, Entry)> = self.state.take_namespace(time).collect::<Result<_, _>>()?;
             for (key, entry) in entries {
                 let Entry::Waiting(rows) = entry else { continue };
-                let mut version = None;
-                let known = match self.state.get(VERSIONS, &key)?.as_deref() {
-                    Some(Entry::Versions(versions)) => {
-                        version = versions.range(..=time).next_back().map(|(_, row)| row.clone());
-                        // Rows behind the watermark may still come: what was valid at it is kept, too.
-                        versions.range(..=time).count()
-                    }
-                    _ => 0,
+                let version = match self.state.get(VERSIONS, &key)?.as_deref() {
+                    Some(Entry::Versions(versions)) => versions.range(..=time).next_back().map(|(_, row)| row.clone()),
+                    _ => None,
                 };
-                if known > 1
-                    && let Entry::Versions(versions) =
-                        self.state.entry(VERSIONS, &key, || Entry::Versions(BTreeMap::new()))?
-                    && let Some((valid, _)) = versions.range(..=time).next_back().map(|(time, row)| (*time, row))
-                {
-                    *versions = versions.split_off(&valid);
-                }
+                touched.insert(key);
                 for (row, has_null) in rows {
                     let version = version.as_ref().filter(|_| !has_null);
                     let holds = match version {
@@ -120,6 +110,25 @@ impl TemporalJoin {
                     }
                 }
             }
+        }
+        touched.iter().try_for_each(|key| self.forget(key))
+    }
+
+    /// Lets go the versions of a key that were replaced by one that the watermark has passed. One that comes late goes with
+    /// the next step of the watermark, as in Flink.
+    fn forget(&mut self, key: &Key) -> Result<(), OperatorError> {
+        let watermark = self.clocks.output.watermark;
+        let valid = match self.state.get(VERSIONS, key)?.as_deref() {
+            Some(Entry::Versions(versions)) => {
+                let mut passed = versions.range(..=watermark).rev();
+                passed.next().filter(|_| passed.next().is_some()).map(|(time, _)| *time)
+            }
+            _ => None,
+        };
+        if let Some(valid) = valid
+            && let Entry::Versions(versions) = self.state.entry(VERSIONS, key, || Entry::Versions(BTreeMap::new()))?
+        {
+            *versions = versions.split_off(&valid);
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! expressions, operators and clocks are its own, row by row over whole inputs in memory.
 //!
 //! - `flink`: the interpreter against Flink's own answers.
+//! - `queries`: the engine against the interpreter, on random queries (`generate`) over random logs.
 //!
 //! Not here: MATCH_RECOGNIZE, lookup tables, sketches (APPROX_…), whose error has tests of its own.
 
@@ -10,10 +11,12 @@ mod aggregate;
 mod engine;
 mod flink;
 mod functions;
+mod generate;
 mod interpreter;
 mod joins;
 mod log;
 mod over;
+mod queries;
 mod random;
 mod scalar;
 mod stream;
