@@ -25,6 +25,7 @@ pub mod join;
 pub mod merge;
 pub mod over;
 pub mod project;
+pub mod retention;
 pub mod rows;
 pub mod session_aggregate;
 mod sketch;
@@ -44,7 +45,7 @@ use arrow_select::take::take;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::event::{EventTime, WATERMARK_MAX, WATERMARK_MIN};
+use crate::event::{EventTime, LogTime, WATERMARK_MAX, WATERMARK_MIN};
 use crate::expr::row::KeyError;
 use crate::expr::{DataType, EvalContext, Field, RowErrors};
 use crate::state::{Checkpointed, StateError};
@@ -322,6 +323,14 @@ pub trait Operator: Send {
     /// # Errors
     /// State could not be read.
     fn process(&mut self, inputs: &[Chunk], context: &EvalContext, sides: &mut Sides) -> Result<Chunk, OperatorError>;
+
+    /// Log time has come this far. Called before the rows that came at it, as often as the engine likes.
+    ///
+    /// # Errors
+    /// State could not be read.
+    fn pass_time(&mut self, _now: LogTime) -> Result<(), OperatorError> {
+        Ok(())
+    }
 
     /// The keyed state, where the operator has any.
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {

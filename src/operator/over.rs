@@ -15,7 +15,8 @@
 //! State. Namespace = event time, key = partition key: the rows that wait, or (RANGE) the time at which a silent key is
 //! forgotten. Namespace [`KEYS`]: what is known of each key: the frame's rows, or the accumulators. So it is bounded by
 //! the rows between watermark and newest row, and by the rows within the range; ROWS and unbounded frames also by the
-//! number of keys.
+//! number of keys. With `state_ttl` those forget a key that had no rows for so long; rows of it that wait then count as its
+//! first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -28,9 +29,10 @@ use serde::{Deserialize, Serialize};
 use super::accumulator::{Accumulator, Argument, finish};
 use super::aggregation::opaque_rows;
 use super::edge::{EdgeState, Given, Reading};
+use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::{Parts, StoredRow};
 use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
-use crate::event::EventTime;
+use crate::event::{EventTime, LogTime};
 use crate::expr::row::RowKeys;
 use crate::expr::{AggregateCall, Batch, DataType, EvalContext, RowErrors, eval::eval};
 use crate::sql::plan::{Frame, OverCall, OverFunction, OverSpec};
@@ -48,6 +50,21 @@ pub enum Entry {
     /// Rows of one time and key that wait, in order of arrival; arguments stand behind the input's columns.
     Waiting(Vec<StoredRow>),
     Known(Known),
+    /// Of `state_ttl`.
+    Stamp(i64),
+}
+
+impl Stamp for Entry {
+    fn stamp(at_ms: i64) -> Entry {
+        Entry::Stamp(at_ms)
+    }
+
+    fn stamped(&self) -> Option<i64> {
+        match self {
+            Entry::Stamp(at_ms) => Some(*at_ms),
+            _ => None,
+        }
+    }
 }
 
 /// What is known of a key.
@@ -96,6 +113,7 @@ pub struct Over {
     fresh: Known,
     empty: Vec<ArrayRef>,
     clock: StreamClock,
+    retention: Retention,
     state: KeyedState<Entry>,
 }
 
@@ -142,10 +160,17 @@ impl Over {
             fresh: Known { last: EventTime::MIN, forget_at: EventTime::MIN, frame: VecDeque::new(), calls },
             empty,
             clock: StreamClock::default(),
+            retention: Retention::default(),
             named,
             spec,
             state,
         })
+    }
+
+    /// The same with a `state_ttl`, which a RANGE with a bound has no use for.
+    #[must_use]
+    pub fn retaining(self, retention: Retention) -> Over {
+        if self.spec.frame.forgets() { self } else { Over { retention, ..self } }
     }
 
     fn is_late(&self, time: EventTime, key: &[u8]) -> Result<bool, OperatorError> {
@@ -192,6 +217,7 @@ impl Over {
             known.last = time;
             forget = self.spec.frame.forgets() && known.forget_at <= time;
         }
+        self.retention.used(&mut self.state, &key)?;
         due.extend(rows.into_iter().map(|row| Due { position, time, key: key.clone(), row }));
         if forget {
             // What left already still needs the key.
@@ -216,6 +242,7 @@ impl Over {
         if let Entry::Waiting(rows) = self.state.entry(time, key, || Entry::Waiting(Vec::new()))? {
             rows.push(StoredRow::new(self.rows.row(row)));
         }
+        self.retention.used(&mut self.state, key)?;
         Ok(())
     }
 
@@ -596,7 +623,7 @@ impl Operator for Over {
             while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
                 self.advance(mark, &mut due, &mut parts)?;
             }
-            let time = time.unwrap_or(EventTime::MIN).max(KEYS + 1);
+            let time = time.unwrap_or(EventTime::MIN).max(EVENTS_FROM);
             if self.is_late(time, self.keys.row(row))? {
                 let text = self.named.row_text(&input.columns, row);
                 sides.late.push(&self.named, *position, time, self.clock.watermark, text);
@@ -611,12 +638,19 @@ impl Operator for Over {
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
     }
 
+    fn pass_time(&mut self, now: LogTime) -> Result<(), OperatorError> {
+        for key in self.retention.expired(&mut self.state, now)? {
+            self.state.remove(KEYS, &key);
+        }
+        Ok(())
+    }
+
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
         Some(&mut self.state)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
-        self.state.namespaces().range(KEYS + 1..).next().copied()
+        self.state.namespaces().range(EVENTS_FROM..).next().copied()
     }
 
     fn save(&self) -> Vec<u8> {

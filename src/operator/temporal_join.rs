@@ -6,7 +6,8 @@
 //!
 //! State: namespace [`VERSIONS`]: the versions of each key by time, all but the last of those that the watermark passed
 //! let go. Namespace = event time: the left rows that wait, and a timer for each version. Bounded by the number of keys,
-//! and by the rows that the watermark has not passed.
+//! and by the rows that the watermark has not passed. With `state_ttl` the versions of a key are forgotten when no row of
+//! it, of either side, came or left for so long.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use super::join::{Condition, Joined, Side};
 use super::merge::{Clocks, merged};
+use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::StoredRow;
 use super::{Chunk, Mark, Operator, OperatorError, Position, Sides};
-use crate::event::EventTime;
+use crate::event::{EventTime, LogTime};
 use crate::expr::EvalContext;
 use crate::state::{Checkpointed, Key, KeyedState};
 
@@ -32,6 +34,21 @@ pub enum Entry {
     /// Left rows of one time and key, in order of arrival, each with whether a key is NULL; none: only a timer.
     Waiting(Vec<(StoredRow, bool)>),
     Versions(BTreeMap<EventTime, StoredRow>),
+    /// Of `state_ttl`.
+    Stamp(i64),
+}
+
+impl Stamp for Entry {
+    fn stamp(at_ms: i64) -> Entry {
+        Entry::Stamp(at_ms)
+    }
+
+    fn stamped(&self) -> Option<i64> {
+        match self {
+            Entry::Stamp(at_ms) => Some(*at_ms),
+            _ => None,
+        }
+    }
 }
 
 /// `a JOIN b FOR SYSTEM_TIME AS OF a.t ON a.k = b.k`.
@@ -41,6 +58,7 @@ pub struct TemporalJoin {
     condition: Condition,
     pads: bool,
     clocks: Clocks,
+    retention: Retention,
     state: KeyedState<Entry>,
 }
 
@@ -52,7 +70,14 @@ impl TemporalJoin {
         pads: bool,
         state: KeyedState<Entry>,
     ) -> TemporalJoin {
-        TemporalJoin { left, right, condition, pads, clocks: Clocks::new(2), state }
+        let retention = Retention::default();
+        TemporalJoin { left, right, condition, pads, clocks: Clocks::new(2), retention, state }
+    }
+
+    /// The same with a `state_ttl`.
+    #[must_use]
+    pub fn retaining(self, retention: Retention) -> TemporalJoin {
+        TemporalJoin { retention, ..self }
     }
 
     fn take(&mut self, is_left: bool, row: usize) -> Result<(), OperatorError> {
@@ -63,7 +88,7 @@ impl TemporalJoin {
         if !is_left && *has_null {
             return Ok(());
         }
-        let time = time.max(VERSIONS + 1);
+        let time = time.max(EVENTS_FROM);
         let (key, stored) = (side.keys.row(row), StoredRow::new(side.rows.row(row)));
         if let Entry::Waiting(rows) = self.state.entry(time, key, || Entry::Waiting(Vec::new()))?
             && is_left
@@ -74,6 +99,7 @@ impl TemporalJoin {
         {
             versions.insert(time, stored);
         }
+        self.retention.used(&mut self.state, key)?;
         Ok(())
     }
 
@@ -111,7 +137,11 @@ impl TemporalJoin {
                 }
             }
         }
-        touched.iter().try_for_each(|key| self.forget(key))
+        for key in touched {
+            self.retention.used(&mut self.state, &key)?;
+            self.forget(&key)?;
+        }
+        Ok(())
     }
 
     /// Lets go the versions of a key that were replaced by one that the watermark has passed. One that comes late goes with
@@ -156,12 +186,19 @@ impl Operator for TemporalJoin {
         joined.into_chunk(&self.left, Some(&self.right), marks)
     }
 
+    fn pass_time(&mut self, now: LogTime) -> Result<(), OperatorError> {
+        for key in self.retention.expired(&mut self.state, now)? {
+            self.state.remove(VERSIONS, &key);
+        }
+        Ok(())
+    }
+
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
         Some(&mut self.state)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
-        self.state.namespaces().range(VERSIONS + 1..).next().copied()
+        self.state.namespaces().range(EVENTS_FROM..).next().copied()
     }
 
     fn save(&self) -> Vec<u8> {

@@ -21,10 +21,10 @@ const QUERIES: u64 = 1000;
 /// Logs for each query.
 const LOGS: u64 = 3;
 
-fn pipeline(query: &Query, zone: &str) -> Result<Config, String> {
+fn pipeline(query: &Query, zone: &str, ttl: &str) -> Result<Config, String> {
     let mut text = format!("[pipeline]\nname = \"random\"\nstate = \"unused\"\ntime_zone = \"{zone}\"\n{SOURCES}");
     for (name, sql) in query.views.iter().map(|(name, sql)| (name.as_str(), sql)).chain([("q", &query.text)]) {
-        text += &format!("[query.{name}]\nsql = '''{sql}'''\n");
+        text += &format!("[query.{name}]\nsql = '''{sql}'''\nstate_ttl = \"{ttl}\"\n");
     }
     for (sink, from) in [("rows", "q"), ("late", "q.late"), ("errors", "q.errors")] {
         text += &format!("[sink.{sink}]\ntype = \"file\"\npath = \"{sink}\"\nfrom = \"{from}\"\n");
@@ -98,7 +98,8 @@ fn seed(seed: u64, counts: &mut Counts) -> Option<String> {
     let query = query(&mut random);
     let zone = if random.one_in(4) { "Europe/Berlin" } else { "UTC" };
     counts.queries += 1;
-    let config = match pipeline(&query, zone) {
+    let ttl = *random.pick(&["0s", "0s", "0s", "2s", "5s"]);
+    let config = match pipeline(&query, zone, ttl) {
         Ok(config) => config,
         Err(problems) => {
             if std::env::var_os("FOREBAY_REFUSED").is_some() {
@@ -130,7 +131,10 @@ fn seed(seed: u64, counts: &mut Counts) -> Option<String> {
             let problem = wrong(&config, &log, &[way]).unwrap_or(first);
             let input: String = log.0.iter().map(|(time, record)| format!("  {time} {record:?}\n")).collect();
             let texts: String = query.views.iter().map(|(name, text)| format!("{name}: {text}\n")).collect();
-            let failure = format!("seed {seed}, time zone {zone}\n{texts}q: {}\n{problem}input:\n{input}", query.text);
+            let failure = format!(
+                "seed {seed}, time zone {zone}, state_ttl {ttl}\n{texts}q: {}\n{problem}input:\n{input}",
+                query.text
+            );
             return Some(failure);
         }
         let output = interpret(&config, &log);
