@@ -7,7 +7,7 @@ use crate::log::{Log, Record};
 use crate::random::Random;
 
 /// The sources: `a` and `b` are streams, `v` is a versioned table. Their watermarks are behind by 2 s, 1 s, 1 s; they are
-/// idle after 10 s.
+/// idle after 10 s. The event time of `r` is its arrival.
 pub const SOURCES: &str = r#"
 [source.a]
 type = "tcp"
@@ -25,6 +25,10 @@ listen = "127.0.0.1:3"
 columns = { ts = "TIMESTAMP_LTZ(3)", k = "STRING", gain = "DOUBLE" }
 time = { column = "ts", max_out_of_orderness = "1s", idle = "10s" }
 key = ["k"]
+[source.r]
+type = "tcp"
+listen = "127.0.0.1:4"
+columns = { k = "STRING", g = "INT", x = "DOUBLE" }
 "#;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,11 +79,13 @@ fn table(name: &str) -> Relation {
             ("s", Type::Text),
         ],
         "b" => &[("g", Type::Int), ("y", Type::Double), ("m", Type::Int)],
+        "r" => &[("g", Type::Int), ("x", Type::Double)],
         _ => &[("gain", Type::Double)],
     };
-    let mut columns = vec![("ts", Type::Time), ("k", Type::Text)];
+    let time = if name == "r" { "_arrival" } else { "ts" };
+    let mut columns = vec![(time, Type::Time), ("k", Type::Text)];
     columns.extend_from_slice(own);
-    relation(name, &columns, Some("ts"))
+    relation(name, &columns, Some(time))
 }
 
 /// A random query: the views that it reads (name, text), and its own text.
@@ -113,7 +119,7 @@ impl Generator<'_> {
     }
 
     fn query(&mut self) -> String {
-        match self.random.below(16) {
+        match self.random.below(19) {
             0 | 1 => {
                 let from = self.stream(2);
                 self.project(&from).0
@@ -127,6 +133,29 @@ impl Generator<'_> {
             11 => self.interval_join(&["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL OUTER JOIN"]).0,
             12 => self.temporal_join().0,
             13 | 14 => self.window_join(),
+            15 => self.general_join(),
+            16 => self.aggregate_join(),
+            17 => {
+                // A relation read twice: two paths from one source to one operator.
+                let (text, columns, time) = {
+                    let from = self.stream(1);
+                    self.project(&from)
+                };
+                let name = format!("v{}", self.views.len());
+                self.views.push((name.clone(), text));
+                let view = Relation { text: name.clone(), columns, time: Some(time.clone()) };
+                let names: Vec<&str> = view.columns.iter().map(|(name, _)| name.as_str()).collect();
+                let all = names.join(", ");
+                let filter = self.value(&view, Type::Bool, 2);
+                let text = format!("SELECT {all} FROM {name} WHERE {filter} UNION ALL SELECT {all} FROM {name}");
+                let union = self.nested(text, view.columns.clone(), Some(time));
+                let (items, _) = self.aggregates(&union);
+                let window = self.window(&union);
+                format!(
+                    "SELECT window_start, window_end, {} FROM {window} GROUP BY window_start, window_end",
+                    items.join(", ")
+                )
+            }
             _ => self.unnest(),
         }
     }
@@ -146,14 +175,11 @@ impl Generator<'_> {
     /// A relation with a time attribute.
     fn stream(&mut self, depth: u64) -> Relation {
         if depth == 0 {
-            let name = self.pick(&["a", "a", "b"]);
+            let name = self.pick(&["a", "a", "b", "a", "b", "r"]);
             return table(&name);
         }
         match self.random.below(10) {
-            0..4 => {
-                let name = self.pick(&["a", "a", "b"]);
-                table(&name)
-            }
+            0..4 => self.stream(0),
             4 | 5 => {
                 let from = self.stream(depth - 1);
                 let (text, columns, time) = self.project(&from);
@@ -673,6 +699,63 @@ impl Generator<'_> {
         (text, relation("", &columns, None).columns)
     }
 
+    /// An interval join of any two relations.
+    fn general_join(&mut self) -> String {
+        let (left, right) = (self.stream(1), self.stream(1));
+        let keys = |relation: &Relation| -> Vec<(String, Type)> {
+            relation.of(&[Type::Text, Type::Int, Type::Bool]).into_iter().cloned().collect()
+        };
+        let pairs: Vec<(String, String)> = keys(&left)
+            .iter()
+            .flat_map(|(l, t)| {
+                keys(&right).into_iter().filter(|(_, u)| u == t).map(|(r, _)| (l.clone(), r)).collect::<Vec<_>>()
+            })
+            .collect();
+        if pairs.is_empty() {
+            return self.interval_join(&["FULL OUTER JOIN"]).0;
+        }
+        let (l, r) = self.random.pick(&pairs).clone();
+        let kind = self.pick(&["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL OUTER JOIN"]);
+        let (lt, rt) = (left.time.clone().expect("a stream"), right.time.clone().expect("a stream"));
+        let (before, after) = *self.random.pick(&[(3, 1), (0, 5), (10, 0), (4, 4)]);
+        let columns = |relation: &Relation, alias: &str| -> Vec<String> {
+            let named = relation.columns.iter().enumerate();
+            named.map(|(index, (name, _))| format!("{alias}.{name} AS {alias}{index}")).collect()
+        };
+        let items = [columns(&left, "p"), columns(&right, "q")].concat();
+        format!(
+            "SELECT {} FROM {} AS p {kind} {} AS q ON p.{l} = q.{r} AND p.{lt} BETWEEN q.{rt} - INTERVAL '{before}' SECOND AND \
+             q.{rt} + INTERVAL '{after}' SECOND",
+            items.join(", "),
+            left.text,
+            right.text
+        )
+    }
+
+    /// A window join of windowed aggregations.
+    fn aggregate_join(&mut self) -> String {
+        let (size, kind) = (self.pick(&["5", "10"]), self.pick(&["JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]));
+        let mut side = |table_name: &str| {
+            let (items, columns) = self.aggregates(&table(table_name));
+            let text = format!(
+                "(SELECT window_start, window_end, k, {} FROM TUMBLE(TABLE {table_name}, DESCRIPTOR(ts), INTERVAL '{size}' SECOND) \
+                 GROUP BY window_start, window_end, k)",
+                items.join(", ")
+            );
+            (text, columns)
+        };
+        let ((left, l), (right, r)) = (side("a"), side("b"));
+        let of = |alias: &str, columns: &[(String, Type)]| -> Vec<String> {
+            columns.iter().map(|(name, _)| format!("{alias}.{name}")).collect()
+        };
+        let items = [of("p", &l), of("q", &r)].concat();
+        format!(
+            "SELECT p.window_start, p.k, q.k AS k2, {} FROM {left} p {kind} {right} q ON p.k = q.k AND p.window_start = \
+             q.window_start AND p.window_end = q.window_end",
+            items.join(", ")
+        )
+    }
+
     fn temporal_join(&mut self) -> (String, ()) {
         let left = self.pick(&["a", "b"]);
         let kind = self.pick(&["JOIN", "LEFT JOIN"]);
@@ -759,13 +842,14 @@ pub struct Traits {
 
 /// A random log of up to some dozen rows for these sources.
 pub fn log(random: &mut Random, sources: &[&str]) -> (Log, Traits) {
-    const START_MS: i64 = 1_775_088_000_000;
+    // Midnight, and before the changes of daylight-saving time in Berlin.
+    let start_ms = *random.pick(&[1_775_088_000_000, 1_775_088_000_000, 1_774_745_985_000, 1_792_889_985_000]);
     let mut traits = Traits::default();
     let mut log = Log::default();
     let (idles, lates) = (random.one_in(2), random.below(3) > 0);
     let (step_ms, nulls) = (*random.pick(&[300_i64, 1000, 2500]), random.below(3) > 0);
-    let mut now_us = 1_000_000_i64;
-    let mut at_ms = START_MS;
+    let mut now_us = start_ms * 1000;
+    let mut at_ms = start_ms;
     let mut newest: Vec<i64> = vec![i64::MIN; sources.len()];
     let mut seen: Vec<Vec<i64>> = vec![Vec::new(); sources.len()];
     let mut silent = vec![false; sources.len()];
@@ -846,6 +930,7 @@ fn row(random: &mut Random, source: &str, time_ms: i64, nulls: bool, traits: &mu
             let m = null(random, m);
             format!("{{\"ts\":\"{ts}\",\"k\":{key},\"g\":{small},\"y\":{double},\"m\":{m}}}")
         }
+        "r" => format!("{{\"k\":{key},\"g\":{small},\"x\":{double}}}"),
         _ => format!("{{\"ts\":\"{ts}\",\"k\":{key},\"gain\":{double}}}"),
     }
 }

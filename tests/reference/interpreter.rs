@@ -83,14 +83,19 @@ fn source_stream(source: &forebay::config::Source, log: &Log) -> Stream {
                 let json: Json = serde_json::from_str(line).expect("JSON");
                 let mut row: Vec<Value> =
                     source.columns.iter().map(|field| from_json(&json[&field.name], &field.data_type)).collect();
-                let time = row[source.time.column.expect("a time column")].millis().expect("a time");
-                row.extend([Value::Int(time_us.div_euclid(1000) * 1000), Value::Int(lsn as i64), Value::Null]);
+                let arrival_ms = time_us.div_euclid(1000);
+                let time = source.time.column.map_or(arrival_ms, |column| row[column].millis().expect("a time"));
+                row.extend([Value::Int(arrival_ms * 1000), Value::Int(lsn as i64), Value::Null]);
                 stream.row(At { lsn, is_clock: false }, row);
                 active_at_us = *time_us;
                 clock.idle = false;
                 clock.watermark = clock.watermark.max(time - source.time.max_out_of_orderness_ms);
             }
             Record::Start => active_at_us = *time_us,
+            Record::Tick if source.time.column.is_none() => {
+                let time = time_us.div_euclid(1000);
+                clock.watermark = clock.watermark.max(time - source.time.max_out_of_orderness_ms);
+            }
             Record::Tick => clock.idle |= !clock.ended && idle_us.is_some_and(|idle| active_at_us + idle <= *time_us),
             Record::End { source: name } if *name == source.name => clock = Clock::END,
             Record::Data { .. } | Record::End { .. } => {}
