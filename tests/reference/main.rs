@@ -4,11 +4,13 @@
 //!
 //! - `flink`: the interpreter against Flink's own answers.
 //! - `queries`: the engine against the interpreter, on random queries (`generate`) over random logs.
+//! - `cases`: small cases with written answers.
 //! - `days`: thirty days of event time at constant state.
 //!
 //! Not here: MATCH_RECOGNIZE, lookup tables, sketches (APPROX_…), whose error has tests of its own.
 
 mod aggregate;
+mod cases;
 mod days;
 mod engine;
 mod flink;

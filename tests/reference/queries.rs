@@ -145,6 +145,25 @@ fn seed(seed: u64, counts: &mut Counts) -> Option<String> {
     None
 }
 
+/// A watermark that is a second off, or keys that are forgotten, do not go unseen.
+#[test]
+fn the_comparison_sees_differences() {
+    let mut seen = [0; 2];
+    for seed in 1..=60 {
+        let mut random = Random(seed);
+        let query = query(&mut random);
+        let Ok(config) = pipeline(&query, "UTC", "0s") else { continue };
+        let (log, _) = log(&mut random, &["a", "b", "v"]);
+        let output = play(&config, &log, Play { batch_rows: 7, seed, checkpoints: 0 });
+        let mut other = config.clone();
+        other.sources.iter_mut().for_each(|source| source.time.max_out_of_orderness_ms += 1000);
+        seen[0] += u64::from(difference(&output, &interpret(&other, &log)).is_some());
+        let other = pipeline(&query, "UTC", "1s").expect("it is valid");
+        seen[1] += u64::from(difference(&output, &interpret(&other, &log)).is_some());
+    }
+    assert!(seen[0] >= 10 && seen[1] > 0, "{seen:?}");
+}
+
 /// See the module.
 #[test]
 fn random_queries_give_what_the_interpreter_gives() {
