@@ -9,6 +9,7 @@ mod conformance;
 mod full;
 mod kills;
 mod sources;
+mod state_ttl;
 mod structure;
 mod support;
 mod tcp;

@@ -9,6 +9,8 @@
 //!
 //! Not here: MATCH_RECOGNIZE, lookup tables, sketches (APPROX_…), whose error has tests of its own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
+
 mod aggregate;
 mod cases;
 mod days;
