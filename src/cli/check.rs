@@ -50,7 +50,10 @@ pub fn check(path: &Path, format: Format, out: &mut dyn Write) -> Result<(), Fai
                     })
                 })
                 .collect();
-            format!("{}\n", json!({ "valid": true, "pipeline": config.pipeline.name, "sinks": sinks }))
+            let warnings = warnings(&config);
+            let report =
+                json!({ "valid": true, "pipeline": config.pipeline.name, "sinks": sinks, "warnings": warnings });
+            format!("{report}\n")
         }
     };
     print(out, &text)
@@ -69,7 +72,28 @@ fn text(config: &Config) -> String {
     for sink in &config.sinks {
         text += &format!("  sink {} ← {}: {}\n", sink.name, sink.from, sink.connector.guarantee().name());
     }
+    for warning in warnings(config) {
+        text += &format!("  warning: {warning}\n");
+    }
     text
+}
+
+/// What is valid and may yet surprise: state that grows with the number of keys, for ever.
+fn warnings(config: &Config) -> Vec<String> {
+    let open = config.queries.iter().filter(|query| query.state_ttl.is_none());
+    let told = open.filter_map(|query| {
+        let kept = query.plan.bounded_by_keys();
+        (!kept.is_empty()).then(|| {
+            format!(
+                "query {}: {}, for ever. If keys come and go, forget those that were not used for a while: state_ttl = \"7d\" in \
+                 [query.{}]",
+                query.name,
+                kept.join("; "),
+                query.name
+            )
+        })
+    });
+    told.collect()
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

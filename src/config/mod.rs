@@ -134,6 +134,8 @@ pub struct Query {
     pub name: String,
     pub sql: Text,
     pub plan: Plan,
+    /// What is known of a key is dropped when it was not used for so long of log time; `None`: never.
+    pub state_ttl: Option<Duration>,
 }
 
 /// `[sink.NAME]`.
@@ -237,19 +239,29 @@ fn read_root(file: &str, text: &str, root: &mut Section<'_>) -> Option<Config> {
         }
     }
     let mut queries = Vec::new();
+    let mut ttls = BTreeMap::new();
     for (name, mut section) in root.named_sections("query") {
         take_name(&section, &name, "query", &mut names);
         if !section.has("sql") {
             section.missing("sql", "sql = \"SELECT …\"");
         }
         let sql = section.text("sql");
+        let state_ttl = section.duration("state_ttl").filter(|ttl| !ttl.is_zero());
         section.finish();
         match sql {
-            Some(sql) => queries.push((name, sql)),
+            Some(sql) => {
+                ttls.insert(name.value.clone(), state_ttl);
+                queries.push((name, sql));
+            }
             None => whole = false,
         }
     }
-    let queries = plan::plan_queries(root, (&sources, &tables), queries, whole);
+    let mut queries = plan::plan_queries(root, (&sources, &tables), queries, whole);
+    for (name, query) in &mut queries {
+        if let Some(query) = query {
+            query.state_ttl = ttls.get(name).copied().flatten();
+        }
+    }
     plan::default_idle(&mut sources, &queries);
     let mut sinks = Vec::new();
     let mut sink_names = BTreeMap::new();

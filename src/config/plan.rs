@@ -207,7 +207,7 @@ pub(super) fn plan_queries(
             match plan_query(&sql.value, &catalog) {
                 Ok(plan) => {
                     catalog.add_query(&name, &plan);
-                    query = Some(Query { name: name.clone(), sql: sql.clone(), plan });
+                    query = Some(Query { name: name.clone(), sql: sql.clone(), plan, state_ttl: None });
                 }
                 Err(errors) => {
                     for error in errors {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow_array::{ArrayRef, new_empty_array};
 use serde::Serialize;
@@ -23,6 +24,7 @@ use crate::operator::lookup_join::{self, LookupJoin};
 use crate::operator::match_recognize::{self, MatchRecognize};
 use crate::operator::over::{self, Over};
 use crate::operator::project::Project;
+use crate::operator::retention::Retention;
 use crate::operator::session_aggregate::{self, SessionAggregate};
 use crate::operator::temporal_join::{self, TemporalJoin};
 use crate::operator::union_all::UnionAll;
@@ -94,11 +96,13 @@ pub fn build(
         relations,
         graph: Graph { sources, operators: Vec::new(), queries: Vec::new() },
         query: 0,
+        state_ttl: None,
         prefix: String::new(),
         ordinals: BTreeMap::new(),
     };
     for (index, query) in config.queries.iter().enumerate() {
         builder.query = index;
+        builder.state_ttl = query.state_ttl;
         builder.prefix = query.name.clone();
         builder.ordinals.clear();
         let id = builder.node(&query.plan)?;
@@ -116,6 +120,8 @@ struct Builder<'a> {
     relations: BTreeMap<String, NodeId>,
     graph: Graph,
     query: usize,
+    /// Of that query.
+    state_ttl: Option<Duration>,
     prefix: String,
     ordinals: BTreeMap<&'static str, usize>,
 }
@@ -148,7 +154,8 @@ impl Builder<'_> {
             }
             JoinMethod::Temporal { .. } => {
                 let pads = join.kind == JoinKind::Left;
-                (Box::new(TemporalJoin::new(sides, condition, pads, self.keyed(&name))), temporal_join::VALUE_TYPE)
+                let operator = TemporalJoin::new(sides, condition, pads, self.keyed(&name));
+                (Box::new(operator.retaining(Retention::new(self.state_ttl))), temporal_join::VALUE_TYPE)
             }
             JoinMethod::Window { window, .. } => {
                 let assigner = Assigner::new(window, &self.context.time_zone);
@@ -224,7 +231,8 @@ impl Builder<'_> {
                 fingerprint = plan.fingerprint().unwrap_or_default();
                 value_type = over::VALUE_TYPE;
                 let empty = empty_columns(&plan.schema);
-                Box::new(Over::new(named, over.clone(), empty, self.keyed(&name))?)
+                let operator = Over::new(named, over.clone(), empty, self.keyed(&name))?;
+                Box::new(operator.retaining(Retention::new(self.state_ttl)))
             }
             PlanNode::Match { spec, .. } => {
                 fingerprint = plan.fingerprint().unwrap_or_default();
@@ -268,7 +276,8 @@ impl Builder<'_> {
                         value_type = first_row::VALUE_TYPE;
                         let time = input.schema.time.unwrap_or_default();
                         let state = self.keyed(&name);
-                        Box::new(FirstRow::new(named, time, rank.keys.clone(), empty, state)?)
+                        let operator = FirstRow::new(named, time, rank.keys.clone(), empty, state)?;
+                        Box::new(operator.retaining(Retention::new(self.state_ttl)))
                     }
                 }
             }

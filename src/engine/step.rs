@@ -32,6 +32,8 @@ pub struct Engine {
     graph: Graph,
     context: EvalContext,
     sinks: Vec<SinkNode>,
+    /// A query has a `state_ttl`: operators are told the log time.
+    forgets: bool,
     /// Source id in the log → index in the graph; ids of sources that are gone map to nothing.
     by_id: BTreeMap<SourceId, usize>,
     tables: BTreeMap<SourceId, Table>,
@@ -140,6 +142,7 @@ impl Engine {
             graph,
             context,
             sinks: nodes,
+            forgets: config.queries.iter().any(|query| query.state_ttl.is_some()),
             by_id,
             tables,
             batch_rows: batch_rows.max(1),
@@ -172,8 +175,9 @@ impl Engine {
                 let mut record = skip;
                 let mut byte: usize = run.lengths.iter().take(skip).map(|length| *length as usize).sum();
                 while record < run.len() {
-                    // Sinks that roll by log time see one time per batch.
-                    if pending > 0 && first_time != run.time && self.sinks.iter().any(|node| node.sink.needs_time()) {
+                    // Sinks that roll by log time, and state that is forgotten by it, see one time per batch.
+                    let needs_time = || self.forgets || self.sinks.iter().any(|node| node.sink.needs_time());
+                    if pending > 0 && first_time != run.time && needs_time() {
                         self.batch(&mut pending)?;
                     }
                     first_time = run.time;
@@ -212,11 +216,23 @@ impl Engine {
             chunks.push(rows);
             dead.push(refused);
         }
+        self.pass_time()?;
         self.flow(chunks, &dead)
+    }
+
+    /// Tells the operators the log time, if any of them forgets by it.
+    fn pass_time(&mut self) -> Result<(), EngineError> {
+        if self.forgets {
+            for node in &mut self.graph.operators {
+                node.operator.pass_time(self.last_time)?;
+            }
+        }
+        Ok(())
     }
 
     fn control(&mut self, run: &Run, lsn: Lsn, own: Option<usize>) -> Result<(), EngineError> {
         self.last_time = self.last_time.max(run.time);
+        self.pass_time()?;
         let chunks: Vec<Chunk> = self
             .graph
             .sources

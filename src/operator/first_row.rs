@@ -5,7 +5,8 @@
 //! next step), as in Flink.
 //!
 //! State: namespace = event time, key = the partition: the row that waits. Namespace [`KEYS`]: for each key the time of
-//! the row that waits, or that one has left; so it is bounded by the number of keys.
+//! the row that waits, or that one has left; so it is bounded by the number of keys. With `state_ttl` a key is forgotten
+//! so long after its row has left; then its next row is a first one again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,9 +14,10 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array};
 use serde::{Deserialize, Serialize};
 
+use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::{Parts, StoredRow};
 use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times};
-use crate::event::EventTime;
+use crate::event::{EventTime, LogTime};
 use crate::expr::build::Expr;
 use crate::expr::row::RowKeys;
 use crate::expr::{Batch, EvalContext, RowErrors, eval::eval};
@@ -36,6 +38,21 @@ pub enum Entry {
     WaitsAt(EventTime),
     /// The key's row has left.
     Left,
+    /// Of `state_ttl`.
+    Stamp(i64),
+}
+
+impl Stamp for Entry {
+    fn stamp(at_ms: i64) -> Entry {
+        Entry::Stamp(at_ms)
+    }
+
+    fn stamped(&self) -> Option<i64> {
+        match self {
+            Entry::Stamp(at_ms) => Some(*at_ms),
+            _ => None,
+        }
+    }
 }
 
 /// `ROW_NUMBER() … = 1`, the first by time.
@@ -47,6 +64,7 @@ pub struct FirstRow {
     rows: RowKeys,
     empty: Vec<ArrayRef>,
     clock: StreamClock,
+    retention: Retention,
     state: KeyedState<Entry>,
 }
 
@@ -72,8 +90,15 @@ impl FirstRow {
             time_column,
             key_exprs,
             empty,
+            retention: Retention::default(),
             state,
         })
+    }
+
+    /// The same with a `state_ttl`.
+    #[must_use]
+    pub fn retaining(self, retention: Retention) -> FirstRow {
+        FirstRow { retention, ..self }
     }
 
     fn advance(&mut self, mark: &Mark, parts: &mut Parts) -> Result<(), OperatorError> {
@@ -85,6 +110,7 @@ impl FirstRow {
             for (key, entry) in entries {
                 if let Entry::Row(row) = entry {
                     *self.state.entry(KEYS, &key, || Entry::Left)? = Entry::Left;
+                    self.retention.used(&mut self.state, &key)?;
                     rows.push(row);
                 }
             }
@@ -129,7 +155,7 @@ impl Operator for FirstRow {
             while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
                 self.advance(mark, &mut parts)?;
             }
-            let time = time.unwrap_or(EventTime::MIN).max(KEYS + 1);
+            let time = time.unwrap_or(EventTime::MIN).max(EVENTS_FROM);
             if time < self.clock.watermark {
                 let text = self.named.row_text(&input.columns, row);
                 sides.late.push(&self.named, *position, time, self.clock.watermark, text);
@@ -143,12 +169,22 @@ impl Operator for FirstRow {
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
     }
 
+    fn pass_time(&mut self, now: LogTime) -> Result<(), OperatorError> {
+        for key in self.retention.expired(&mut self.state, now)? {
+            // Where a row waits again, the key counts from when that one leaves.
+            if matches!(self.state.get(KEYS, &key)?.as_deref(), Some(Entry::Left)) {
+                self.state.remove(KEYS, &key);
+            }
+        }
+        Ok(())
+    }
+
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
         Some(&mut self.state)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
-        self.state.namespaces().range(KEYS + 1..).next().copied()
+        self.state.namespaces().range(EVENTS_FROM..).next().copied()
     }
 
     fn save(&self) -> Vec<u8> {

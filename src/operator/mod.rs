@@ -29,6 +29,7 @@ pub mod over;
 pub mod parts;
 pub mod pattern;
 pub mod project;
+pub mod retention;
 pub mod rows;
 pub mod session_aggregate;
 mod sketch;
@@ -49,7 +50,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use self::parts::Emit;
-use crate::event::{EventTime, WATERMARK_MAX, WATERMARK_MIN};
+use crate::event::{EventTime, LogTime, WATERMARK_MAX, WATERMARK_MIN};
 use crate::expr::row::KeyError;
 use crate::expr::{DataType, EvalContext, Field, RowErrors};
 use crate::state::{Checkpointed, StateError};
@@ -356,6 +357,14 @@ pub trait Operator: Send {
         _emit: Emit<'_>,
     ) -> Result<Chunk, OperatorError> {
         self.process(inputs, context, sides)
+    }
+
+    /// Log time has come this far. Called before the rows that came at it, as often as the engine likes.
+    ///
+    /// # Errors
+    /// State could not be read.
+    fn pass_time(&mut self, _now: LogTime) -> Result<(), OperatorError> {
+        Ok(())
     }
 
     /// The keyed state, where the operator has any.

@@ -5,8 +5,9 @@
 //! - RANGE: rows of one time and key are peers and see each other; `n PRECEDING` reaches n ms back, both ends included.
 //!   ROWS: each row sees those before it, ties in order of arrival. LAG looks back from the last of the peers. The edge
 //!   functions (`edge.rs`) go row by row.
-//! - Late with a bounded frame: time ≤ that of the last row that left for the key; such a row waits for the next step
-//!   of the watermark. With an unbounded frame: time ≤ watermark. NULL keys are a key.
+//! - Late with a bounded frame: time ≤ that of the last row that left for the key, or (RANGE) of the last time at which it
+//!   was looked at to be forgotten; a row that is not late waits for the next step of the watermark. With an unbounded
+//!   frame: time ≤ watermark. NULL keys are a key.
 //!
 //! Aggregates over bounded frames are folded anew from the frame's first row whenever that moves: no subtraction, so no
 //! error adds up and one infinity does not stay for ever; a row costs as much as its frame is long.
@@ -14,7 +15,8 @@
 //! State. Namespace = event time, key = partition key: the rows that wait, or (RANGE) the time at which a silent key is
 //! forgotten. Namespace [`KEYS`]: what is known of each key: the frame's rows, or the accumulators. So it is bounded by
 //! the rows between watermark and newest row, and by the rows within the range; ROWS and unbounded frames also by the
-//! number of keys.
+//! number of keys. With `state_ttl` those forget a key that had no rows for so long; rows of it that wait then count as its
+//! first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,9 +29,10 @@ use serde::{Deserialize, Serialize};
 use super::accumulator::{Accumulator, Argument, finish};
 use super::aggregation::opaque_rows;
 use super::edge::{EdgeState, Given, Reading};
+use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::{Parts, StoredRow};
 use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
-use crate::event::EventTime;
+use crate::event::{EventTime, LogTime};
 use crate::expr::row::RowKeys;
 use crate::expr::{AggregateCall, Batch, DataType, EvalContext, RowErrors, eval::eval};
 use crate::sql::plan::{Frame, OverCall, OverFunction, OverSpec};
@@ -47,12 +50,27 @@ pub enum Entry {
     /// Rows of one time and key that wait, in order of arrival; arguments stand behind the input's columns.
     Waiting(Vec<StoredRow>),
     Known(Known),
+    /// Of `state_ttl`.
+    Stamp(i64),
+}
+
+impl Stamp for Entry {
+    fn stamp(at_ms: i64) -> Entry {
+        Entry::Stamp(at_ms)
+    }
+
+    fn stamped(&self) -> Option<i64> {
+        match self {
+            Entry::Stamp(at_ms) => Some(*at_ms),
+            _ => None,
+        }
+    }
 }
 
 /// What is known of a key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// Time of the last row that left.
+    /// Time of the last row that left, or of a later timer.
     last: EventTime,
     /// When the key is forgotten if nothing comes (RANGE with a bound).
     forget_at: EventTime,
@@ -95,6 +113,7 @@ pub struct Over {
     fresh: Known,
     empty: Vec<ArrayRef>,
     clock: StreamClock,
+    retention: Retention,
     state: KeyedState<Entry>,
 }
 
@@ -141,10 +160,17 @@ impl Over {
             fresh: Known { last: EventTime::MIN, forget_at: EventTime::MIN, frame: VecDeque::new(), calls },
             empty,
             clock: StreamClock::default(),
+            retention: Retention::default(),
             named,
             spec,
             state,
         })
+    }
+
+    /// The same with a `state_ttl`, which a RANGE with a bound has no use for.
+    #[must_use]
+    pub fn retaining(self, retention: Retention) -> Over {
+        if self.spec.frame.forgets() { self } else { Over { retention, ..self } }
     }
 
     fn is_late(&self, time: EventTime, key: &[u8]) -> Result<bool, OperatorError> {
@@ -185,29 +211,38 @@ impl Over {
         parts: &mut Parts,
     ) -> Result<(), OperatorError> {
         let fresh = &self.fresh;
-        if !rows.is_empty()
-            && let Entry::Known(known) = self.state.entry(KEYS, &key, || Entry::Known(fresh.clone()))?
-        {
+        let mut forget = false;
+        if let Entry::Known(known) = self.state.entry(KEYS, &key, || Entry::Known(fresh.clone()))? {
+            // Also where nothing but a timer that no longer counts was due, as in Flink.
             known.last = time;
-            if let Frame::Range { preceding_ms: Some(reach_ms) } = self.spec.frame
-                && known.forget_at <= time.saturating_add(reach_ms)
-            {
-                // Half the reach more, so that a key that goes on is not looked at for each of its rows.
-                known.forget_at = time.saturating_add(reach_ms).saturating_add(reach_ms / 2).saturating_add(1);
-                let at = known.forget_at;
-                self.state.entry(at, &key, || Entry::Waiting(Vec::new()))?;
-            }
+            forget = self.spec.frame.forgets() && known.forget_at <= time;
         }
+        self.retention.used(&mut self.state, &key)?;
         due.extend(rows.into_iter().map(|row| Due { position, time, key: key.clone(), row }));
-        let forget = match self.state.get(KEYS, &key)?.as_deref() {
-            Some(Entry::Known(known)) => self.spec.frame.forgets() && known.forget_at <= time,
-            _ => false,
-        };
         if forget {
             // What left already still needs the key.
             self.flush(due, parts)?;
             self.state.remove(KEYS, &key);
         }
+        Ok(())
+    }
+
+    /// Takes a row that is not late, `row` of the chunk that was encoded last.
+    fn take(&mut self, row: usize, time: EventTime) -> Result<(), OperatorError> {
+        let key = self.keys.row(row);
+        if let Frame::Range { preceding_ms: Some(reach_ms) } = self.spec.frame
+            && let Entry::Known(known) = self.state.entry(KEYS, key, || Entry::Known(self.fresh.clone()))?
+            && known.forget_at <= time.saturating_add(reach_ms)
+        {
+            // Half the reach more, so that a key that goes on is not looked at for each of its rows.
+            let forget_at = time.saturating_add(reach_ms).saturating_add(reach_ms / 2).saturating_add(1);
+            known.forget_at = forget_at;
+            self.state.entry(forget_at, key, || Entry::Waiting(Vec::new()))?;
+        }
+        if let Entry::Waiting(rows) = self.state.entry(time, key, || Entry::Waiting(Vec::new()))? {
+            rows.push(StoredRow::new(self.rows.row(row)));
+        }
+        self.retention.used(&mut self.state, key)?;
         Ok(())
     }
 
@@ -588,16 +623,13 @@ impl Operator for Over {
             while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
                 self.advance(mark, &mut due, &mut parts)?;
             }
-            let time = time.unwrap_or(EventTime::MIN).max(KEYS + 1);
+            let time = time.unwrap_or(EventTime::MIN).max(EVENTS_FROM);
             if self.is_late(time, self.keys.row(row))? {
                 let text = self.named.row_text(&input.columns, row);
                 sides.late.push(&self.named, *position, time, self.clock.watermark, text);
                 continue;
             }
-            let entry = self.state.entry(time, self.keys.row(row), || Entry::Waiting(Vec::new()))?;
-            if let Entry::Waiting(rows) = entry {
-                rows.push(StoredRow::new(self.rows.row(row)));
-            }
+            self.take(row, time)?;
         }
         for mark in marks {
             self.advance(mark, &mut due, &mut parts)?;
@@ -606,12 +638,19 @@ impl Operator for Over {
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
     }
 
+    fn pass_time(&mut self, now: LogTime) -> Result<(), OperatorError> {
+        for key in self.retention.expired(&mut self.state, now)? {
+            self.state.remove(KEYS, &key);
+        }
+        Ok(())
+    }
+
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
         Some(&mut self.state)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
-        self.state.namespaces().range(KEYS + 1..).next().copied()
+        self.state.namespaces().range(EVENTS_FROM..).next().copied()
     }
 
     fn save(&self) -> Vec<u8> {
@@ -752,6 +791,26 @@ mod tests {
             1,
         );
         agrees(&|| sum(Frame::Range { preceding_ms: None }), &rows, &[n(10, 1, 1), n(20, 2, 2), n(30, 16, 18)], 2);
+    }
+
+    /// As in Flink's `RowTimeRangeBoundedPrecedingFunction`, which plans the forgetting when a row comes, and takes every
+    /// timer for the last time of the key.
+    #[test]
+    fn a_range_forgets_by_the_rows_that_came() {
+        let n = |time, x, result| (time, Some(x), Some(result));
+        let range = || sum(Frame::Range { preceding_ms: Some(10) });
+        // The first row plans 26, the second replaces that by 36; yet at 26 the key is looked at, and 25 is late then.
+        let rows = [
+            ((10, A, Some(1)), 10),
+            ((20, A, Some(2)), 27),
+            ((25, A, Some(4)), 27),
+            ((27, A, Some(8)), 28),
+            ((60, A, Some(16)), 60),
+        ];
+        agrees(&range, &rows, &[n(10, 1, 1), n(20, 2, 3), n(27, 8, 10), n(60, 16, 16)], 1);
+        // 20 comes before 10 and plans 36: the key is known until then, and 15 is late.
+        let rows = [((20, A, Some(1)), 5), ((10, A, Some(2)), 30), ((15, A, Some(4)), 30), ((60, A, Some(8)), 60)];
+        agrees(&range, &rows, &[n(10, 2, 2), n(20, 1, 3), n(60, 8, 8)], 1);
     }
 
     #[test]

@@ -6,17 +6,19 @@
 //!
 //! State: namespace [`VERSIONS`]: the versions of each key by time, all but the last of those that the watermark passed
 //! let go. Namespace = event time: the left rows that wait, and a timer for each version. Bounded by the number of keys,
-//! and by the rows that the watermark has not passed.
+//! and by the rows that the watermark has not passed. With `state_ttl` the versions of a key are forgotten when no row of
+//! it, of either side, came or left for so long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::join::{Condition, Joined, Side};
 use super::merge::{Clocks, merged};
+use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::StoredRow;
 use super::{Chunk, Mark, Operator, OperatorError, Position, Sides};
-use crate::event::EventTime;
+use crate::event::{EventTime, LogTime};
 use crate::expr::EvalContext;
 use crate::state::{Checkpointed, Key, KeyedState};
 
@@ -32,6 +34,21 @@ pub enum Entry {
     /// Left rows of one time and key, in order of arrival, each with whether a key is NULL; none: only a timer.
     Waiting(Vec<(StoredRow, bool)>),
     Versions(BTreeMap<EventTime, StoredRow>),
+    /// Of `state_ttl`.
+    Stamp(i64),
+}
+
+impl Stamp for Entry {
+    fn stamp(at_ms: i64) -> Entry {
+        Entry::Stamp(at_ms)
+    }
+
+    fn stamped(&self) -> Option<i64> {
+        match self {
+            Entry::Stamp(at_ms) => Some(*at_ms),
+            _ => None,
+        }
+    }
 }
 
 /// `a JOIN b FOR SYSTEM_TIME AS OF a.t ON a.k = b.k`.
@@ -41,6 +58,7 @@ pub struct TemporalJoin {
     condition: Condition,
     pads: bool,
     clocks: Clocks,
+    retention: Retention,
     state: KeyedState<Entry>,
 }
 
@@ -52,7 +70,14 @@ impl TemporalJoin {
         pads: bool,
         state: KeyedState<Entry>,
     ) -> TemporalJoin {
-        TemporalJoin { left, right, condition, pads, clocks: Clocks::new(2), state }
+        let retention = Retention::default();
+        TemporalJoin { left, right, condition, pads, clocks: Clocks::new(2), retention, state }
+    }
+
+    /// The same with a `state_ttl`.
+    #[must_use]
+    pub fn retaining(self, retention: Retention) -> TemporalJoin {
+        TemporalJoin { retention, ..self }
     }
 
     fn take(&mut self, is_left: bool, row: usize) -> Result<(), OperatorError> {
@@ -63,7 +88,7 @@ impl TemporalJoin {
         if !is_left && *has_null {
             return Ok(());
         }
-        let time = time.max(VERSIONS + 1);
+        let time = time.max(EVENTS_FROM);
         let (key, stored) = (side.keys.row(row), StoredRow::new(side.rows.row(row)));
         if let Entry::Waiting(rows) = self.state.entry(time, key, || Entry::Waiting(Vec::new()))?
             && is_left
@@ -74,6 +99,7 @@ impl TemporalJoin {
         {
             versions.insert(time, stored);
         }
+        self.retention.used(&mut self.state, key)?;
         Ok(())
     }
 
@@ -83,26 +109,16 @@ impl TemporalJoin {
         context: &EvalContext,
         (joined, sides): (&mut Joined, &mut Sides),
     ) -> Result<(), OperatorError> {
+        let mut touched = BTreeSet::new();
         while let Some(time) = self.next_timer().filter(|time| *time <= self.clocks.output.watermark) {
             let entries: Vec<(Key, Entry)> = self.state.take_namespace(time).collect::<Result<_, _>>()?;
             for (key, entry) in entries {
                 let Entry::Waiting(rows) = entry else { continue };
-                let mut version = None;
-                let known = match self.state.get(VERSIONS, &key)?.as_deref() {
-                    Some(Entry::Versions(versions)) => {
-                        version = versions.range(..=time).next_back().map(|(_, row)| row.clone());
-                        // Rows behind the watermark may still come: what was valid at it is kept, too.
-                        versions.range(..=time).count()
-                    }
-                    _ => 0,
+                let version = match self.state.get(VERSIONS, &key)?.as_deref() {
+                    Some(Entry::Versions(versions)) => versions.range(..=time).next_back().map(|(_, row)| row.clone()),
+                    _ => None,
                 };
-                if known > 1
-                    && let Entry::Versions(versions) =
-                        self.state.entry(VERSIONS, &key, || Entry::Versions(BTreeMap::new()))?
-                    && let Some((valid, _)) = versions.range(..=time).next_back().map(|(time, row)| (*time, row))
-                {
-                    *versions = versions.split_off(&valid);
-                }
+                touched.insert(key);
                 for (row, has_null) in rows {
                     let version = version.as_ref().filter(|_| !has_null);
                     let holds = match version {
@@ -120,6 +136,29 @@ impl TemporalJoin {
                     }
                 }
             }
+        }
+        for key in touched {
+            self.retention.used(&mut self.state, &key)?;
+            self.forget(&key)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go the versions of a key that were replaced by one that the watermark has passed. One that comes late goes with
+    /// the next step of the watermark, as in Flink.
+    fn forget(&mut self, key: &Key) -> Result<(), OperatorError> {
+        let watermark = self.clocks.output.watermark;
+        let valid = match self.state.get(VERSIONS, key)?.as_deref() {
+            Some(Entry::Versions(versions)) => {
+                let mut passed = versions.range(..=watermark).rev();
+                passed.next().filter(|_| passed.next().is_some()).map(|(time, _)| *time)
+            }
+            _ => None,
+        };
+        if let Some(valid) = valid
+            && let Entry::Versions(versions) = self.state.entry(VERSIONS, key, || Entry::Versions(BTreeMap::new()))?
+        {
+            *versions = versions.split_off(&valid);
         }
         Ok(())
     }
@@ -147,12 +186,19 @@ impl Operator for TemporalJoin {
         joined.into_chunk(&self.left, Some(&self.right), marks)
     }
 
+    fn pass_time(&mut self, now: LogTime) -> Result<(), OperatorError> {
+        for key in self.retention.expired(&mut self.state, now)? {
+            self.state.remove(VERSIONS, &key);
+        }
+        Ok(())
+    }
+
     fn state(&mut self) -> Option<&mut dyn Checkpointed> {
         Some(&mut self.state)
     }
 
     fn next_timer(&self) -> Option<EventTime> {
-        self.state.namespaces().range(VERSIONS + 1..).next().copied()
+        self.state.namespaces().range(EVENTS_FROM..).next().copied()
     }
 
     fn save(&self) -> Vec<u8> {

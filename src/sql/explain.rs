@@ -112,6 +112,13 @@ impl Plan {
         }
     }
 
+    /// The steps whose state nothing but the number of keys bounds: what each keeps. `state_ttl` bounds them.
+    pub fn bounded_by_keys(&self) -> Vec<String> {
+        let mut found: Vec<String> = self.inputs().into_iter().flat_map(Plan::bounded_by_keys).collect();
+        found.extend(operators::kept_by_keys(&self.node));
+        found
+    }
+
     /// The output columns under names for people: an aggregate by its text.
     pub fn labels(&self) -> Vec<Field> {
         let mut fields = self.schema.fields.clone();
@@ -277,6 +284,11 @@ impl fmt::Display for Call<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// A duration as people write it: `1m30s`.
+pub fn duration_text(duration: std::time::Duration) -> String {
+    Duration(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)).to_string()
 }
 
 /// Milliseconds as people write them: `1m30s`.

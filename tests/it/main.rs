@@ -18,6 +18,7 @@ mod memory;
 mod power;
 mod savepoints;
 mod sources;
+mod state_ttl;
 mod structure;
 mod support;
 mod tcp;

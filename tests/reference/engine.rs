@@ -179,9 +179,13 @@ impl<'a> Pipeline<'a> {
         cut.plus(1)
     }
 
-    /// Entries that the store holds.
-    pub fn stored_entries(&self) -> usize {
-        self.store.0.lock().expect("not poisoned").len()
+    /// How many entries the store holds of each operator.
+    pub fn stored_entries(&self) -> Vec<(String, usize)> {
+        let entries = self.store.0.lock().expect("not poisoned");
+        let operators = self.operators.0.lock().expect("not poisoned");
+        let count =
+            |number: u32| entries.range((number, i64::MIN, Vec::new())..(number + 1, i64::MIN, Vec::new())).count();
+        operators.iter().map(|(name, (number, _))| (name.clone(), count(*number))).collect()
     }
 
     /// Lines that a sink has been given.

@@ -27,14 +27,20 @@ pub struct Output {
 
 /// Interprets a configuration over a log; gives the output of its query `q`.
 pub fn interpret(config: &Config, log: &Log) -> Output {
-    let mut run =
-        Interpreter { zone: config.pipeline.time_zone.clone(), streams: BTreeMap::new(), query: Query::default() };
+    let mut run = Interpreter {
+        zone: config.pipeline.time_zone.clone(),
+        streams: BTreeMap::new(),
+        times_ms: log_times(log),
+        ttl_ms: None,
+        query: Query::default(),
+    };
     for source in &config.sources {
         run.streams.insert(source.name.clone(), source_stream(source, log));
     }
     let mut output = Output::default();
     for query in &config.queries {
         run.query = Query { name: query.name.clone(), ..Query::default() };
+        run.ttl_ms = query.state_ttl.map(|ttl| ttl.as_millis() as i64);
         let stream = run.node(&query.plan);
         if query.name == "q" {
             let side = |mut list: Vec<(At, Json)>| {
@@ -54,6 +60,15 @@ pub fn interpret(config: &Config, log: &Log) -> Output {
     output
 }
 
+fn log_times(log: &Log) -> Vec<i64> {
+    let mut last = 0;
+    let running = |(time_us, _): &(i64, Record)| {
+        last = last.max(time_us.div_euclid(1000));
+        last
+    };
+    log.0.iter().map(running).collect()
+}
+
 /// A source's rows, and the clock that follows from rows, silence and end.
 fn source_stream(source: &forebay::config::Source, log: &Log) -> Stream {
     let mut stream = Stream::default();
@@ -68,14 +83,19 @@ fn source_stream(source: &forebay::config::Source, log: &Log) -> Stream {
                 let json: Json = serde_json::from_str(line).expect("JSON");
                 let mut row: Vec<Value> =
                     source.columns.iter().map(|field| from_json(&json[&field.name], &field.data_type)).collect();
-                let time = row[source.time.column.expect("a time column")].millis().expect("a time");
-                row.extend([Value::Int(time_us.div_euclid(1000) * 1000), Value::Int(lsn as i64), Value::Null]);
+                let arrival_ms = time_us.div_euclid(1000);
+                let time = source.time.column.map_or(arrival_ms, |column| row[column].millis().expect("a time"));
+                row.extend([Value::Int(arrival_ms * 1000), Value::Int(lsn as i64), Value::Null]);
                 stream.row(At { lsn, is_clock: false }, row);
                 active_at_us = *time_us;
                 clock.idle = false;
                 clock.watermark = clock.watermark.max(time - source.time.max_out_of_orderness_ms);
             }
             Record::Start => active_at_us = *time_us,
+            Record::Tick if source.time.column.is_none() => {
+                let time = time_us.div_euclid(1000);
+                clock.watermark = clock.watermark.max(time - source.time.max_out_of_orderness_ms);
+            }
             Record::Tick => clock.idle |= !clock.ended && idle_us.is_some_and(|idle| active_at_us + idle <= *time_us),
             Record::End { source: name } if *name == source.name => clock = Clock::END,
             Record::Data { .. } | Record::End { .. } => {}
@@ -108,7 +128,28 @@ struct Query {
 pub struct Interpreter {
     pub zone: TimeZone,
     streams: BTreeMap<String, Stream>,
+    /// Log time of each record, never backwards.
+    times_ms: Vec<i64>,
+    ttl_ms: Option<i64>,
     query: Query,
+}
+
+/// When keys were last used, in log time.
+pub struct Uses {
+    ttl_ms: Option<i64>,
+    at: BTreeMap<Key, i64>,
+}
+
+impl Uses {
+    /// Keys that were not used for the query's `state_ttl`; they are forgotten here, too.
+    pub fn expired(&mut self, now_ms: i64) -> Vec<Key> {
+        let Some(ttl_ms) = self.ttl_ms else { return Vec::new() };
+        self.at.extract_if(.., |_, used| *used + ttl_ms <= now_ms).map(|(key, _)| key).collect()
+    }
+
+    pub fn used(&mut self, key: &Key, now_ms: i64) {
+        self.at.insert(key.clone(), now_ms);
+    }
 }
 
 /// An operator's name and its input's columns, for late and failed rows.
@@ -124,6 +165,15 @@ impl<'a> Named<'a> {
 }
 
 impl Interpreter {
+    pub fn uses(&self) -> Uses {
+        Uses { ttl_ms: self.ttl_ms, at: BTreeMap::new() }
+    }
+
+    /// Log time at a place, ms.
+    pub fn now_ms(&self, at: At) -> i64 {
+        self.times_ms[at.lsn as usize - 1]
+    }
+
     /// The next name of an operator of this kind.
     pub fn named<'a>(&mut self, kind: &'static str, fields: &'a [Field]) -> Named<'a> {
         let ordinal = self.query.operators.entry(kind).or_default();
@@ -464,8 +514,11 @@ impl Interpreter {
         let mut watermark = i64::MIN;
         let mut left: Vec<Key> = Vec::new();
         let mut waiting: BTreeMap<Key, (i64, Vec<Value>)> = BTreeMap::new();
+        let mut uses = self.uses();
         let mut out = Stream::default();
         for (at, event) in stream.0 {
+            let expired = uses.expired(self.now_ms(at));
+            left.retain(|key| !expired.contains(key));
             match event {
                 Event::Row(row) => {
                     let Some(key) = self.values(&exprs, named, at, &row) else { continue };
@@ -485,6 +538,7 @@ impl Interpreter {
                         for (key, (_, mut row)) in due {
                             row.push(Value::Int(1));
                             out.row(at, row);
+                            uses.used(&key, self.now_ms(at));
                             left.push(key);
                         }
                     }

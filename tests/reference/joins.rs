@@ -142,11 +142,16 @@ impl Join<'_> {
     fn temporal(&self, run: &mut Interpreter, events: Vec<(At, usize, Event)>) -> Stream {
         let mut watermark = i64::MIN;
         let (mut waiting, mut versions): (Vec<Kept>, Vec<Kept>) = (Vec::new(), Vec::new());
+        let mut uses = run.uses();
         let mut out = Stream::default();
         for (at, input, event) in events {
+            let now_ms = run.now_ms(at);
+            let expired = uses.expired(now_ms);
+            versions.retain(|version| !expired.contains(&version.key));
             match event {
                 Event::Row(values) => {
                     let own = self.kept(input, values);
+                    uses.used(&own.key, now_ms);
                     if own.left {
                         waiting.push(own);
                     } else {
@@ -161,6 +166,12 @@ impl Join<'_> {
                         let (mut due, rest): (Vec<Kept>, Vec<Kept>) =
                             waiting.into_iter().partition(|kept| kept.time <= watermark);
                         waiting = rest;
+                        // A version that the watermark passes is a use of its key, too.
+                        for version in versions.iter_mut().filter(|version| version.time <= watermark && !version.met) {
+                            version.met = true;
+                            uses.used(&version.key, now_ms);
+                        }
+                        due.iter().for_each(|left| uses.used(&left.key, now_ms));
                         due.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.key.cmp(&b.key)));
                         for left in due {
                             let valid =

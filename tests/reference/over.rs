@@ -39,8 +39,14 @@ pub fn over(run: &mut Interpreter, stream: Stream, named: &Named<'_>, spec: &Ove
     let mut known: BTreeMap<Key, Known> = BTreeMap::new();
     let mut waiting: BTreeMap<(i64, Key), Vec<(Vec<Value>, Vec<Vec<Value>>)>> = BTreeMap::new();
     let mut timers: BTreeSet<(i64, Key)> = BTreeSet::new();
+    let mut uses = run.uses();
+    let keeps = !spec.frame.forgets();
     let mut out = Stream::default();
     for (at, event) in stream.0 {
+        let now_ms = run.now_ms(at);
+        for key in uses.expired(now_ms).iter().filter(|_| keeps) {
+            known.remove(key);
+        }
         match event {
             Event::Row(row) => {
                 let Some(values) = run.values(&exprs, named, at, &row) else { continue };
@@ -64,6 +70,7 @@ pub fn over(run: &mut Interpreter, stream: Stream, named: &Named<'_>, spec: &Ove
                     own.forget_at = Some(forget_at);
                     timers.insert((forget_at, key.clone()));
                 }
+                uses.used(&key, now_ms);
                 timers.insert((time, key.clone()));
                 waiting.entry((time, key)).or_default().push((row, args));
             }
@@ -78,6 +85,7 @@ pub fn over(run: &mut Interpreter, stream: Stream, named: &Named<'_>, spec: &Ove
                             continue;
                         }
                         own.last = Some(time);
+                        uses.used(&key, now_ms);
                         for row in results(own, spec, time, waiting.remove(&(time, key)).unwrap_or_default()) {
                             out.row(at, row);
                         }

@@ -339,7 +339,12 @@ fn from_text(text: &str, to: &DataType) -> Computed {
             }
         }
         to if to.is_integer() => {
-            let value: i64 = text.trim().parse().map_err(|_| fail())?;
+            // Digits behind a point are cut off.
+            let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
+            if !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
+                return Err(fail());
+            }
+            let value: i64 = whole.parse().map_err(|_| fail())?;
             if narrow(value, to) == value { Ok(Value::Int(value)) } else { Err(fail()) }
         }
         _ => panic!("the interpreter does not know CAST('{text}' AS {to})"),

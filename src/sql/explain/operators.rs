@@ -180,6 +180,23 @@ pub(super) fn over_bound(over: &OverSpec) -> String {
     }
 }
 
+/// What a step keeps for each key for ever, where it does.
+pub(super) fn kept_by_keys(node: &Node) -> Option<String> {
+    match node {
+        Node::Over { over, .. } if !over.frame.forgets() && !over.keys.is_empty() => Some(match over.frame {
+            Frame::Rows { preceding: Some(rows) } => format!("OVER keeps {rows} rows of each key"),
+            _ => "OVER keeps an entry of each key".to_owned(),
+        }),
+        Node::Rank { rank: RankSpec { kind: RankKind::First, .. }, .. } => {
+            Some("the deduplication keeps an entry of each key".to_owned())
+        }
+        Node::Join { join: JoinSpec { method: JoinMethod::Temporal { .. }, .. }, .. } => {
+            Some("the temporal join keeps the valid version of each key".to_owned())
+        }
+        _ => None,
+    }
+}
+
 /// A frame as in SQL.
 struct FrameText(Frame);
 
