@@ -4,6 +4,7 @@
 //! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
 //! - `run` is the shell: threads, start and stop; `commit` (group commit) and `drive` (checkpoints) are what they do, one
 //!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
+//! - `status` is what the running engine tells of itself.
 
 pub mod commit;
 pub mod drive;
@@ -13,6 +14,7 @@ pub mod host;
 pub mod open;
 pub mod run;
 pub mod source_node;
+pub mod status;
 pub mod step;
 pub mod watermark;
 

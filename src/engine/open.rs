@@ -284,6 +284,7 @@ pub fn begin(
         config: config.text.clone(),
         semantics_version: SEMANTICS_VERSION,
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        wear: before.wear,
     };
     let syncs = sinks.into_iter().map(|sink| {
         let sync = sink.flushed.sync;

@@ -261,8 +261,8 @@ impl Output {
         Ok(byte == [b'\n'])
     }
 
-    /// Makes `bytes` stand behind what stands already.
-    fn put(&mut self, bytes: &[u8], stop: &Stop) -> Result<(), SinkError> {
+    /// Makes `bytes` stand behind what stands already. Gives how many of them were written.
+    fn put(&mut self, bytes: &[u8], stop: &Stop) -> Result<u64, SinkError> {
         let equal = self.compare(bytes)?;
         let rest = bytes.get(equal..).unwrap_or_default();
         if !rest.is_empty() {
@@ -272,7 +272,7 @@ impl Output {
         let write = |part: &[u8], done: usize| file.write_at(part, start + done as u64);
         write_all_waiting(&self.path, rest, write, |pause| self.disk.wait_for_space(pause, stop))?;
         self.length += rest.len() as u64;
-        Ok(())
+        Ok(rest.len() as u64)
     }
 
     /// How many of `bytes` are there already; advances behind them.
@@ -354,6 +354,8 @@ pub struct FileSink {
     first_row: u64,
     part_began_us: Option<i64>,
     output: Output,
+    /// Since the sink was opened.
+    written_bytes: u64,
     buffer: Vec<u8>,
     /// The row being encoded.
     row: Vec<u8>,
@@ -424,6 +426,7 @@ impl FileSink {
             first_row: position.part.first_row,
             part_began_us: position.part_began_us,
             output,
+            written_bytes: 0,
             buffer: Vec::new(),
             row: Vec::new(),
             closed: Vec::new(),
@@ -438,7 +441,7 @@ impl FileSink {
     /// Hands the buffer to the operating system.
     fn drain(&mut self) -> Result<(), SinkError> {
         if !self.buffer.is_empty() {
-            self.output.put(&self.buffer, &self.stop)?;
+            self.written_bytes += self.output.put(&self.buffer, &self.stop)?;
             self.buffer.clear();
         }
         Ok(())
@@ -617,6 +620,10 @@ impl Sink for FileSink {
             directory.map_or(Ok(()), |directory| sync_directory(disk.as_ref(), &directory))
         };
         Flushed { progress, rows: self.rows, sync: Box::new(sync) }
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     fn committed(&mut self) -> Result<(), SinkError> {

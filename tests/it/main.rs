@@ -3,12 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod clock;
 mod commands;
 mod config_errors;
 mod conformance;
 mod full;
 mod kills;
+mod kills_join;
 mod sources;
+mod status;
 mod structure;
 mod support;
 mod tcp;
