@@ -46,11 +46,12 @@ pub struct CheckpointMeta {
 pub struct Wear {
     /// Bytes of messages that the log took in.
     pub ingested_bytes: u64,
-    /// Bytes of whole pages, as the device writes them.
+    /// Bytes of whole pages, as the device writes them, the zeros of new segments among them.
     pub log_bytes: u64,
     pub log_syncs: u64,
-    /// Bytes of whole pages, without the checkpoint that this stands in.
+    /// Bytes of whole pages; nobody knows those of the checkpoint that this stands in before it is written.
     pub checkpoint_bytes: u64,
+    /// Without the one that this stands in.
     pub checkpoints: u64,
     /// Bytes of rows.
     pub output_bytes: u64,

@@ -84,7 +84,8 @@ impl Driver {
         Driver {
             replay_from: parts.engine.last_lsn(),
             committed: None,
-            wear_before: parts.checkpoint.wear,
+            // The checkpoint that it stands in is not in it.
+            wear_before: Wear { checkpoints: parts.checkpoint.wear.checkpoints + 1, ..parts.checkpoint.wear },
             checkpoints_written: (0, 0),
             parts,
             pending: None,

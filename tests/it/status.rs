@@ -81,7 +81,7 @@ fn a_running_engine_tells_what_it_is_at() {
     assert_eq!(first["pid"], running.child.id());
     let source = &first["sources"][0];
     assert_eq!((&source["name"], &source["rows"], &source["dead"]), (&"plant".into(), &3.into(), &1.into()));
-    assert_eq!(source["run_bytes"], 134);
+    assert_eq!(source["run_bytes"], 3 * 39 + 8);
     assert_eq!(first["queries"][0]["late"], 1);
     let sinks: Vec<(&str, u64)> = first["sinks"]
         .as_array()
@@ -95,7 +95,7 @@ fn a_running_engine_tells_what_it_is_at() {
     assert_eq!(first["log_time_ahead_us"], 0);
     let wear = &first["wear"];
     let number = |name: &str| wear[name].as_u64().unwrap();
-    assert!(number("ingested_bytes") >= 134, "{wear}");
+    assert!(number("ingested_bytes") >= 125, "{wear}");
     // The first segment is filled with zeros; a checkpoint takes some pages.
     assert!(number("log_bytes") > 16 << 20 && number("log_bytes").is_multiple_of(4096), "{wear}");
     assert!(number("checkpoint_bytes") >= 4096 && number("checkpoints") > 0, "{wear}");
@@ -117,7 +117,8 @@ fn a_running_engine_tells_what_it_is_at() {
     let running = place.start("f.toml");
     send(port, "{\"ts\":\"2026-04-02T01:00:20.000Z\",\"n\":4}\n");
     let second = settled(&place, 5);
-    for name in ["ingested_bytes", "log_bytes", "checkpoint_bytes", "checkpoints", "output_bytes", "log_syncs"] {
+    // (The bytes of the very last checkpoint before a kill are in none.)
+    for name in ["ingested_bytes", "log_bytes", "checkpoints", "output_bytes", "log_syncs"] {
         assert!(second["wear"][name].as_u64() > first["wear"][name].as_u64(), "{name}: {second}\n{first}");
     }
     assert_eq!(running.stop(), 0, "{}", place.text("stderr.txt"));
