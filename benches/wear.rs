@@ -1,9 +1,12 @@
 //! Flash wear: bytes that the device writes per byte ingested, at steady rates of JSON lines of 90 bytes over TCP, with
-//! the default settings, for log, checkpoints and output; from the engine's own counters (`forebay status`), beside what
-//! the kernel counts for the process (`write_bytes` of /proc/PID/io, which also holds the file system's partial pages).
+//! the default settings, for log, checkpoints and output; from the engine's own counters (`forebay status`).
 //!
 //!   cargo bench --bench wear               all rates, a minute each
 //!   cargo bench --bench wear -- 20         so many seconds each
+//!
+//! With `WEAR_DIR=/mnt/alone`, a directory on a device that nobody else writes to (a loop device does), it runs there and
+//! shows beside them what the device itself has counted, the file system's own blocks included. (`write_bytes` of
+//! /proc/PID/io is no use for this: a kernel with large folios counts a whole one where a page of it is written.)
 //!
 //! The log's segments are smaller than the default (256 KiB instead of 16 MiB), and before it is measured a burst fills
 //! some: so the ring has turned, and no segment is made any more. `cargo test` runs it tiny, so that it does not rot.
@@ -13,7 +16,8 @@
 use std::fmt::Write as _;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,7 +51,7 @@ fn main() {
         ];
     }
     println!("device bytes per ingested byte, {EVENT_BYTES} bytes an event, {seconds} s each");
-    println!("events/s  devices  delay    log  checkpoints  log + checkpoints  output  kernel, all  log syncs/s");
+    println!("events/s  devices  delay    log  checkpoints  log + checkpoints  output  device, all  log syncs/s");
     for load in &loads {
         measure(load, seconds, if whole { 12_000_000 } else { 1_000_000 }, whole);
     }
@@ -69,16 +73,23 @@ struct Counts {
     checkpoints: u64,
     output: u64,
     syncs: u64,
-    kernel: u64,
+    device: Option<u64>,
     records: u64,
 }
 
-fn counts(dir: &Path, pid: u32) -> Option<Counts> {
+/// Bytes that the device of a directory has written.
+fn device_bytes(dir: &Path) -> Option<u64> {
+    std::env::var_os("WEAR_DIR")?;
+    let device = std::fs::metadata(dir).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let counts = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    Some(counts.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)
+}
+
+fn counts(dir: &Path) -> Option<Counts> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     let output = command.args(["status", "wear.toml", "--format", "json"]).current_dir(dir).output().expect("runs");
     let status: Value = serde_json::from_slice(&output.stdout).ok()?;
-    let io = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    let kernel = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok())?;
     let wear = |name: &str| status["wear"][name].as_u64();
     Some(Counts {
         ingested: wear("ingested_bytes")?,
@@ -86,8 +97,9 @@ fn counts(dir: &Path, pid: u32) -> Option<Counts> {
         checkpoints: wear("checkpoint_bytes")?,
         output: wear("output_bytes")?,
         syncs: wear("log_syncs")?,
-        kernel,
-        records: status["sources"][0]["records"].as_u64()?,
+        device: device_bytes(dir),
+        // Every event must be a row, or nothing of this is measured.
+        records: status["sources"][0]["rows"].as_u64()?,
     })
 }
 
@@ -118,7 +130,7 @@ impl Events {
             let start = out.len();
             write!(
                 out,
-                "{{\"ts\":\"{ts:.3}\",\"device\":\"device-{device:04}\",\"temp\":{}.{:03},\"seq\":{:08}",
+                "{{\"ts\":\"{ts:.3}\",\"device\":\"device-{device:04}\",\"temp\":{}.{:03},\"seq\":{:>8}",
                 temp / 1000,
                 temp % 1000,
                 self.sent % 100_000_000
@@ -134,13 +146,13 @@ impl Events {
 }
 
 fn measure(load: &Load, seconds: u64, burst_bytes: usize, whole: bool) {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let place = std::env::var_os("WEAR_DIR").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from);
+    let dir = tempfile::tempdir_in(place).expect("a directory");
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
     std::fs::write(dir.path().join("wear.toml"), config(port, load.delay)).expect("writes");
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     let command = command.args(["run", "wear.toml"]).current_dir(dir.path());
-    let running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
-    let pid = running.0.id();
+    let _running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
     let mut socket = until("the port opens", || TcpStream::connect(("127.0.0.1", port)).ok());
     let mut events = Events { devices: load.devices, sent: 0, state: 42 };
     let mut text = String::new();
@@ -148,26 +160,27 @@ fn measure(load: &Load, seconds: u64, burst_bytes: usize, whole: bool) {
     // The ring turns: segments are filled, and trimmed by two checkpoints.
     events.write((burst_bytes / EVENT_BYTES) as u64, &mut text);
     socket.write_all(text.as_bytes()).expect("writes");
-    until("the burst is processed", || counts(dir.path(), pid).filter(|counts| counts.records >= events.sent));
+    until("the burst is processed", || counts(dir.path()).filter(|counts| counts.records >= events.sent));
     let warm = Duration::from_secs(if whole { 25 } else { 0 });
     pace(&mut events, &mut socket, load.events_per_s, warm);
-    let before = until("counts", || counts(dir.path(), pid));
+    let before = until("counts", || counts(dir.path()));
     pace(&mut events, &mut socket, load.events_per_s, Duration::from_secs(seconds));
     // The last frame waits for its delay.
-    until("all is logged", || counts(dir.path(), pid).filter(|counts| counts.records >= events.sent));
-    let after = until("counts", || counts(dir.path(), pid));
+    until("all is logged", || counts(dir.path()).filter(|counts| counts.records >= events.sent));
+    let after = until("counts", || counts(dir.path()));
 
     let ingested = (after.ingested - before.ingested) as f64;
     let per_byte = |of: fn(&Counts) -> u64| (of(&after) - of(&before)) as f64 / ingested;
     let (log, checkpoints) = (per_byte(|counts| counts.log), per_byte(|counts| counts.checkpoints));
+    let device = after.device.zip(before.device).map(|(after, before)| (after - before) as f64 / ingested);
+    let device = device.map_or("-".to_owned(), |device| format!("{device:.2}"));
     println!(
-        "{:>8}  {:>7}  {:>5}  {log:>5.2}  {checkpoints:>11.2}  {:>17.2}  {:>6.2}  {:>11.2}  {:>11.1}",
+        "{:>8}  {:>7}  {:>5}  {log:>5.2}  {checkpoints:>11.2}  {:>17.2}  {:>6.2}  {device:>11}  {:>11.1}",
         load.events_per_s,
         load.devices,
         load.delay,
         log + checkpoints,
         per_byte(|counts| counts.output),
-        per_byte(|counts| counts.kernel),
         (after.syncs - before.syncs) as f64 / seconds as f64
     );
     assert!(ingested > 0.0 && log > 0.0);
