@@ -51,7 +51,7 @@ pub struct Wear {
     pub log_syncs: u64,
     /// Bytes of whole pages; nobody knows those of the checkpoint that this stands in before it is written.
     pub checkpoint_bytes: u64,
-    /// Without the one that this stands in.
+    /// With the one that this stands in.
     pub checkpoints: u64,
     /// Bytes of rows.
     pub output_bytes: u64,

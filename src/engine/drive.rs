@@ -84,8 +84,7 @@ impl Driver {
         Driver {
             replay_from: parts.engine.last_lsn(),
             committed: None,
-            // The checkpoint that it stands in is not in it.
-            wear_before: Wear { checkpoints: parts.checkpoint.wear.checkpoints + 1, ..parts.checkpoint.wear },
+            wear_before: parts.checkpoint.wear,
             checkpoints_written: (0, 0),
             parts,
             pending: None,
@@ -254,7 +253,7 @@ impl Driver {
         let wear = self.wear();
         let Parts { config, engine, checkpoint, store, .. } = &mut self.parts;
         let mut job = open::begin(config, engine, checkpoint, store.clock.wall_us(), Vec::new())?;
-        job.meta.wear = wear;
+        job.meta.wear = Wear { checkpoints: wear.checkpoints + 1, ..wear };
         self.pending = Some(job.meta.clone());
         self.last_checkpoint = Instant::now();
         self.bytes_since_checkpoint = 0;
