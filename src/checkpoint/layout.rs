@@ -45,6 +45,9 @@ pub const FORMAT_VERSION: u16 = 1;
 /// Key of the checkpoint in `meta`.
 pub const META_KEY: &[u8] = b"checkpoint";
 
+/// Key of the record of what the state has cost the device, beside the description.
+pub const WEAR_KEY: &[u8] = b"wear";
+
 /// Length of a `state` key before the key's own bytes.
 const HEAD: usize = 13;
 /// Length of an LMDB key that stands for a long key.
@@ -287,7 +290,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows};
+    use super::super::meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows, Wear};
     use super::*;
     use crate::event::{Epoch, LogTime, Lsn, Position};
 
@@ -334,6 +337,7 @@ mod tests {
             config: "[pipeline]\nname = \"plant-a\"\n".to_owned(),
             semantics_version: 1,
             program_version: "0.1.0".to_owned(),
+            wear: Wear::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, RwTxn, WithoutTls};
 use rustix::io::Errno;
 
-use super::layout::{self, Group, META_KEY, RecordError};
+use super::layout::{self, Group, META_KEY, RecordError, WEAR_KEY};
 use super::meta::{CheckpointMeta, HISTORY_MAX, HistoryEntry, OperatorTotals, SinkRows};
 use super::pages::{self, PagesError};
 use super::{CheckpointError, CheckpointView, Checkpoints, Layer};
@@ -196,7 +196,12 @@ impl Environment {
         if stored.is_none() && !self.dbs.history.is_empty(txn).map_err(|error| self.read_error(error))? {
             return Err(self.corrupt("the checkpoint's description is not there", META_KEY));
         }
-        stored.map(|stored| self.record(META_KEY, stored)).transpose()
+        let Some(stored) = stored else { return Ok(None) };
+        let mut meta: CheckpointMeta = self.record(META_KEY, stored)?;
+        if let Some(stored) = self.dbs.meta.get(txn, WEAR_KEY).map_err(|error| self.read_error(error))? {
+            meta.wear = self.record(WEAR_KEY, stored)?;
+        }
+        Ok(Some(meta))
     }
 
     fn history(&self, txn: &RoTxn<'_>) -> Result<Vec<HistoryEntry>, CheckpointError> {
@@ -359,6 +364,8 @@ pub struct CommitStats {
     pub changes: u64,
     /// Bytes of keys and values put.
     pub bytes_written: u64,
+    /// Bytes of the pages that LMDB wrote.
+    pub device_bytes: u64,
     /// Totals per operator after the commit.
     pub operators: Vec<OperatorTotals>,
 }
@@ -423,6 +430,7 @@ impl CheckpointStore {
         layers: &[(u32, Arc<dyn Frozen>)],
     ) -> Result<CommitStats, CheckpointError> {
         let started = Instant::now();
+        let written_before = written_by_this_thread();
         let meta = with_namespaces(meta, layers)?;
         let env = &*self.env;
         // A reader that was killed must not keep pages from being used again.
@@ -459,12 +467,22 @@ impl CheckpointStore {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         writer.write_history(&own, *last)?;
         writer.put_record(env.dbs.meta, META_KEY, &meta)?;
+        writer.put_record(env.dbs.meta, WEAR_KEY, &meta.wear)?;
         let Writer { txn, changes, bytes, .. } = writer;
         txn.commit().map_err(|error| env.write_error(error))?;
         let duration = started.elapsed();
         *last = Some((meta.id, micros(duration)));
-        Ok(CommitStats { duration, changes, bytes_written: bytes, operators })
+        let written = written_by_this_thread().zip(written_before).map(|(after, before)| after.saturating_sub(before));
+        let device_bytes = written.unwrap_or(bytes).next_multiple_of(4096);
+        Ok(CommitStats { duration, changes, bytes_written: bytes, device_bytes, operators })
     }
+}
+
+/// Bytes that this thread has given to the system to write; LMDB tells nobody how many pages a transaction writes. `None`
+/// where the kernel does not count.
+fn written_by_this_thread() -> Option<u64> {
+    let counts = fs::read_to_string("/proc/thread-self/io").ok()?;
+    counts.lines().find_map(|line| line.strip_prefix("wchar: ")?.trim().parse().ok())
 }
 
 fn micros(duration: Duration) -> u64 {

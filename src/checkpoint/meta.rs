@@ -35,6 +35,34 @@ pub struct CheckpointMeta {
     pub semantics_version: u32,
     /// Version of the program that wrote the checkpoint.
     pub program_version: String,
+    /// Stored beside the rest, as a record of its own: states that are older than it have none.
+    #[serde(skip)]
+    pub wear: Wear,
+}
+
+/// What a state has cost the device since it was created. What was written between the last checkpoint and a crash is not
+/// in it, nor what was ingested then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wear {
+    /// Bytes of messages that the log took in.
+    pub ingested_bytes: u64,
+    /// Bytes of whole pages, as the device writes them, the zeros of new segments among them.
+    pub log_bytes: u64,
+    pub log_syncs: u64,
+    /// Bytes of whole pages; nobody knows those of the checkpoint that this stands in before it is written.
+    pub checkpoint_bytes: u64,
+    /// With the one that this stands in.
+    pub checkpoints: u64,
+    /// Bytes of rows.
+    pub output_bytes: u64,
+}
+
+impl Wear {
+    /// Bytes written per byte ingested; `None` before the first.
+    pub fn written_per_ingested(&self) -> Option<f64> {
+        let written = self.log_bytes + self.checkpoint_bytes + self.output_bytes;
+        (self.ingested_bytes > 0).then(|| written as f64 / self.ingested_bytes as f64)
+    }
 }
 
 /// A stateful operator.

@@ -37,7 +37,7 @@ use thiserror::Error;
 use crate::state::{Frozen, StateError, StateReader};
 
 pub use lmdb::{CheckpointReader, CheckpointStore, CommitStats, OpenMode, Pinned, Snapshot, Verified};
-pub use meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows};
+pub use meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows, Wear};
 pub use worker::{CheckpointThread, CheckpointWorker, Finished, Job, SinkSync, perform};
 
 /// Name of the environment's directory within the state directory.

@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::checkpoint::{self, CheckpointReader};
+use super::status::wear_text;
+use crate::checkpoint::{self, CheckpointMeta, CheckpointReader, Wear};
 use crate::disk::{Disk, RealDisk};
 use crate::event::{Bad, ClockStep, Gap, LogTime, Lsn, Position, RecordKind, Run, SourceId, Start};
 use crate::replay_log::{
@@ -101,7 +102,7 @@ pub struct CatOptions {
 }
 
 /// A log time as RFC 3339 with microseconds.
-fn time_text(time: LogTime) -> String {
+pub(super) fn time_text(time: LogTime) -> String {
     match Timestamp::from_microsecond(time.0) {
         Ok(timestamp) => format!("{timestamp:.6}"),
         Err(_) => format!("{}us", time.0),
@@ -128,6 +129,9 @@ struct StatJson<'a> {
     frame_bytes: u64,
     sources: Vec<KindJson<'a>>,
     tail: Option<&'a str>,
+    /// Up to the last checkpoint.
+    written: Option<Wear>,
+    written_per_ingested: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -145,6 +149,7 @@ struct KindJson<'a> {
 pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), LogCommandError> {
     let mut log = Summary::default();
     summarize(Arc::new(RealDisk), &log_dir(state_dir), &mut log)?;
+    let wear = latest_checkpoint(state_dir).map(|checkpoint| checkpoint.wear);
     if json {
         let sources = log.kinds.iter().map(|((source, kind), figures)| KindJson { source, kind, figures: *figures });
         let stat = StatJson {
@@ -163,6 +168,8 @@ pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Log
             frame_bytes: log.frame_bytes(),
             sources: sources.collect(),
             tail: log.tail,
+            written: wear,
+            written_per_ingested: wear.and_then(|wear| wear.written_per_ingested()),
         };
         return json_line(&stat, out);
     }
@@ -198,7 +205,16 @@ pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Log
         let KindSummary { records, payload_bytes } = figures;
         writeln!(out, "source    {source} {kind}: {}, {}", count(*records, "record"), size_text(*payload_bytes))?;
     }
+    if let Some(wear) = wear {
+        writeln!(out, "written   up to the last checkpoint: {}", wear_text(&wear))?;
+    }
     print_tail(&log, out)
+}
+
+/// A log may be looked at without its checkpoint, or beside a damaged one: that is for `checkpoint verify` to say.
+fn latest_checkpoint(state_dir: &Path) -> Option<CheckpointMeta> {
+    let latest = CheckpointReader::open(&state_dir.join(checkpoint::DIRECTORY)).and_then(|reader| reader.latest());
+    latest.ok().flatten()
 }
 
 fn print_tail(log: &Summary, out: &mut dyn Write) -> Result<(), LogCommandError> {
@@ -231,11 +247,7 @@ struct FaultJson {
 /// The first fault.
 pub fn verify(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), LogCommandError> {
     let mut log = Summary::default();
-    // A log may be looked at without its checkpoint, or beside a damaged one: that is for `checkpoint verify` to say.
-    let cut = || {
-        let latest = CheckpointReader::open(&state_dir.join(checkpoint::DIRECTORY)).and_then(|reader| reader.latest());
-        latest.ok().flatten().map(|checkpoint| checkpoint.cut)
-    };
+    let cut = || latest_checkpoint(state_dir).map(|checkpoint| checkpoint.cut);
     let dir = log_dir(state_dir);
     let cut_before = cut();
     let result = summarize(Arc::new(RealDisk), &dir, &mut log).and_then(|()| match (cut_before, cut()) {
@@ -286,11 +298,11 @@ pub fn verify(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), L
     }
 }
 
-fn count(number: u64, what: &str) -> String {
+pub(super) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-fn size_text(bytes: u64) -> String {
+pub(super) fn size_text(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
     for next in ["KiB", "MiB", "GiB", "TiB"] {

@@ -12,6 +12,7 @@ mod progress;
 pub mod run;
 pub mod sample;
 mod savepoint;
+pub mod status;
 pub mod test;
 
 use std::io::Write;
@@ -42,6 +43,19 @@ enum Command {
     Sample(SampleArguments),
     Checkpoint(CheckpointArguments),
     Log(LogArguments),
+    Status(StatusArguments),
+}
+
+/// Show what a running pipeline is at: positions, counts, the last checkpoint, bytes written.
+#[derive(FromArgs, Debug)]
+#[argh(subcommand, name = "status")]
+struct StatusArguments {
+    /// a state directory, or a configuration file that names one
+    #[argh(positional)]
+    place: PathBuf,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
 }
 
 /// Run a pipeline until its input ends or it is stopped.
@@ -443,6 +457,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 done => done.map_err(|error| Failure::new(&error, error.exit_code())),
             }
         }
+        Command::Status(a) => status::status(&state_of(&a.place)?, a.format == Format::Json, &mut out),
         Command::Log(arguments) => {
             let json = |format| format == Format::Json;
             let done = match arguments.command {

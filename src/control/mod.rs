@@ -1,3 +1,4 @@
-//! What the outside is told while the engine runs: systemd's notifications.
+//! What the outside is told while the engine runs: systemd's notifications, answers on the control socket.
 
 pub mod notify;
+pub mod socket;

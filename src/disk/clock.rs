@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn the_system_clock_ticks() {
         let before = SystemClock.boottime_us();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        let deadline = std::time::Instant::now() + Duration::from_secs(5);
         while SystemClock.boottime_us() == before {
             assert!(std::time::Instant::now() < deadline);
         }

@@ -34,14 +34,7 @@ mod tests {
 
     #[test]
     fn the_kernel_answers_or_forbids() {
-        let known = [
-            libc::TIME_OK,
-            libc::TIME_INS,
-            libc::TIME_DEL,
-            libc::TIME_OOP,
-            libc::TIME_WAIT,
-            libc::TIME_ERROR,
-        ];
+        let known = [libc::TIME_OK, libc::TIME_INS, libc::TIME_DEL, libc::TIME_OOP, libc::TIME_WAIT, libc::TIME_ERROR];
         assert!(kernel_state().is_none_or(|state| known.contains(&state)));
         synchronised();
     }

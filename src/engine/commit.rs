@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::handover::Handover;
+use super::status::Board;
 use crate::config::Durability;
 use crate::disk::{LogClock, Stop};
 use crate::event::{LogTime, Lsn, RecordKind, Run, SourceId};
@@ -41,6 +42,8 @@ pub struct Shared {
     trim: Mutex<Lsn>,
     trimmed: Condvar,
     stats: Mutex<LogStats>,
+    /// The engine's part of a status.
+    pub board: Board,
 }
 
 impl Default for Shared {
@@ -52,6 +55,7 @@ impl Default for Shared {
             trim: Mutex::new(Lsn::ZERO),
             trimmed: Condvar::new(),
             stats: Mutex::default(),
+            board: Board::default(),
         }
     }
 }

@@ -15,8 +15,9 @@ use super::EngineError;
 use super::commit::Shared;
 use super::handover::{Handover, Next};
 use super::open::{self, Store};
+use super::status::EnginePart;
 use super::step::{Counters, Engine};
-use crate::checkpoint::{CheckpointMeta, CheckpointWorker, Finished};
+use crate::checkpoint::{CheckpointMeta, CheckpointWorker, Finished, Wear};
 use crate::config::Config;
 use crate::disk::Stop;
 use crate::event::{Frame, Lsn, Position, Run};
@@ -45,6 +46,12 @@ pub struct Driver {
     /// Below this the log has been given free.
     trimmed: Lsn,
     last_checkpoint: Instant,
+    /// When this run's newest checkpoint was committed, and how long its transaction took.
+    committed: Option<(Instant, Duration)>,
+    /// What the state had cost the device at the start.
+    wear_before: Wear,
+    /// Bytes and number of this run's checkpoints.
+    checkpoints_written: (u64, u64),
     bytes_since_checkpoint: u64,
     reader: Option<LogReader>,
     replay_from: Lsn,
@@ -76,6 +83,9 @@ impl Driver {
     pub fn new(parts: Parts) -> Driver {
         Driver {
             replay_from: parts.engine.last_lsn(),
+            committed: None,
+            wear_before: parts.checkpoint.wear,
+            checkpoints_written: (0, 0),
             parts,
             pending: None,
             trimmed: Lsn::ZERO,
@@ -119,7 +129,40 @@ impl Driver {
             self.begin_checkpoint()?;
         }
         self.hold_memory()?;
+        if self.parts.shared.board.is_wanted() {
+            let part = self.status();
+            self.parts.shared.board.put(part);
+        }
         Ok(true)
+    }
+
+    fn status(&mut self) -> EnginePart {
+        EnginePart {
+            processed: self.parts.engine.last_lsn(),
+            processed_time: self.parts.engine.last_time(),
+            replaying: !self.announced,
+            state_memory_bytes: self.parts.engine.memory_bytes() as u64,
+            counters: self.parts.engine.counters(),
+            checkpoint: self.parts.checkpoint.clone(),
+            committed: self.committed,
+            checkpoint_in_flight: self.pending.is_some(),
+            wear: self.wear(),
+        }
+    }
+
+    /// What the state has cost the device up to now.
+    fn wear(&self) -> Wear {
+        let (before, log, output_bytes) =
+            (&self.wear_before, self.parts.shared.stats(), self.parts.engine.output_bytes());
+        let (checkpoint_bytes, checkpoints) = self.checkpoints_written;
+        Wear {
+            ingested_bytes: before.ingested_bytes + log.payload_bytes,
+            log_bytes: before.log_bytes + log.device_bytes,
+            log_syncs: before.log_syncs + log.syncs,
+            checkpoint_bytes: before.checkpoint_bytes + checkpoint_bytes,
+            checkpoints: before.checkpoints + checkpoints,
+            output_bytes: before.output_bytes + output_bytes,
+        }
     }
 
     /// After the last round: takes the checkpoint in flight, then a last one.
@@ -212,8 +255,10 @@ impl Driver {
     }
 
     fn begin_checkpoint(&mut self) -> Result<(), EngineError> {
+        let wear = self.wear();
         let Parts { config, engine, checkpoint, store, .. } = &mut self.parts;
-        let job = open::begin(config, engine, checkpoint, store.clock.wall_us(), Vec::new())?;
+        let mut job = open::begin(config, engine, checkpoint, store.clock.wall_us(), Vec::new())?;
+        job.meta.wear = Wear { checkpoints: wear.checkpoints + 1, ..wear };
         self.pending = Some(job.meta.clone());
         self.last_checkpoint = Instant::now();
         self.bytes_since_checkpoint = 0;
@@ -244,6 +289,9 @@ impl Driver {
         let retired = open::finish(&mut self.parts.engine, self.parts.store.view.as_ref())?;
         self.parts.worker.discard(retired);
         debug!(id = finished.id, cut = finished.cut.0, ?stats, "checkpoint");
+        self.committed = Some((Instant::now(), stats.duration));
+        self.checkpoints_written.0 += stats.device_bytes;
+        self.checkpoints_written.1 += 1;
         let second_newest = self.parts.checkpoint.cut;
         if let Some(meta) = self.pending.take() {
             self.parts.checkpoint = meta;

@@ -74,6 +74,11 @@ impl Handover {
         self.changed.notify_all();
     }
 
+    /// The last durable record.
+    pub fn synced(&self) -> Lsn {
+        self.state().synced
+    }
+
     /// Whether this is the last durable record.
     pub fn is_last(&self, lsn: Lsn) -> bool {
         self.state().synced <= lsn

@@ -8,6 +8,7 @@
 //!   round at a time, so that a simulation can do it without threads; `host` is what a simulation puts in their place.
 //! - `open` goes from a directory to a running engine, `repair` from a damaged log to one that opens.
 //! - `import` makes a state from a savepoint.
+//! - `status` is what the running engine tells of itself.
 
 pub mod commit;
 pub mod drive;
@@ -21,6 +22,7 @@ pub mod repair;
 pub mod reset;
 pub mod run;
 pub mod source_node;
+pub mod status;
 pub mod step;
 pub mod table;
 pub mod trial;

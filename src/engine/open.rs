@@ -23,7 +23,8 @@ use super::host::{Host, Machine};
 use super::reset::{self, Choices, query_of};
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
-    self, CheckpointError, CheckpointMeta, CheckpointView, Checkpoints, Job, OpenMode, OperatorMeta, SinkMeta, SinkSync,
+    self, CheckpointError, CheckpointMeta, CheckpointView, Checkpoints, Job, OpenMode, OperatorMeta, SinkMeta,
+    SinkSync, Wear,
 };
 use crate::config::{self, Config, OnError};
 use crate::disk::{Clock, Disk, LogClock, Stop};
@@ -303,6 +304,7 @@ pub fn begin(
         config: config.text.clone(),
         semantics_version: SEMANTICS_VERSION,
         program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        wear: Wear { checkpoints: before.wear.checkpoints + 1, ..before.wear },
     };
     let syncs = sinks.into_iter().map(|sink| {
         let sync = sink.flushed.sync;

@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_signal::{Signal, Signals};
 use futures_lite::StreamExt;
@@ -28,11 +28,13 @@ use super::drive::{Driver, Parts, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
 use super::reset::Choices;
+use super::status::Observed;
 use super::step::{BATCH_ROWS, Counters};
 use super::table::Watcher;
 use crate::checkpoint::CheckpointThread;
 use crate::config::{Config, OnSourceError, Source};
 use crate::control::notify;
+use crate::control::socket::{self, ControlSocket};
 use crate::disk::{LogClock, Stop};
 use crate::event::{Lsn, RecordKind, Run, SourceId};
 use crate::replay_log::LogStats;
@@ -96,6 +98,9 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
         // Behind a tail the version may be another one by then.
         .map(|version| (version.filter(|_| is_replayed), version.is_some()))
         .collect();
+    if !clock.synchronised() && config.sources.iter().any(|source| source.time.max_future_ms.is_some()) {
+        warn!("the clock is not known to be right: until it is, `max_future` refuses nothing");
+    }
     let queue = Arc::new(Queue::new(config.queue_bytes()));
     let shared = Arc::new(Shared::default());
     let handover = Arc::new(Handover::new(config.queue_bytes(), writer.last_lsn()));
@@ -117,7 +122,7 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
         trimmed: Lsn::ZERO,
     };
     let log = spawn("log", ended_out.clone(), move || log.run())?;
-    let wake = Arc::clone(&handover);
+    let (wake, observed_handover) = (Arc::clone(&handover), Arc::clone(&handover));
     let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake());
     let parts = worker.map(|worker| Parts {
         config: Arc::clone(&config),
@@ -139,7 +144,18 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
         parts.map_err(EngineError::from).and_then(|parts| Driver::new(parts).run())
     })?;
 
-    let sources = Sources { config: &config, ids: &ids, tables: &tables, queue: &queue, clock: &clock };
+    let counters: Vec<_> = config.sources.iter().map(|_| Arc::default()).collect();
+    let observed = Observed {
+        config: &config,
+        started: Instant::now(),
+        clock: &clock,
+        queue: &queue,
+        handover: &observed_handover,
+        shared: &shared,
+        sources: &counters,
+    };
+    let sources =
+        Sources { config: &config, ids: &ids, tables: &tables, queue: &queue, clock: &clock, observed: &observed };
     let outcome = smol::block_on(sources.run(replayed_in, &ended_in, &mut signals, &stop));
     // Also when the sources failed: what is logged is processed and checkpointed.
     queue.close();
@@ -228,9 +244,21 @@ struct Sources<'a> {
     tables: &'a [(Option<u32>, bool)],
     queue: &'a Arc<Queue>,
     clock: &'a Arc<LogClock>,
+    observed: &'a Observed<'a>,
 }
 
 impl Sources<'_> {
+    /// Listens on the control socket. Without one the engine runs as well.
+    fn listen(&self) -> Option<ControlSocket> {
+        let state = &self.config.pipeline.state;
+        let bound = ControlSocket::bind(state);
+        if let Err(error) = &bound {
+            let socket = state.join(socket::NAME);
+            warn!(socket = %socket.display(), %error, "cannot listen on the control socket: `forebay status` finds nobody");
+        }
+        bound.ok()
+    }
+
     /// Runs the sources until all have ended, one has failed for good, a thread has ended, or a signal comes.
     async fn run(
         &self,
@@ -239,7 +267,14 @@ impl Sources<'_> {
         signals: &mut Signals,
         stop: &Stop,
     ) -> Result<End, EngineError> {
+        let control = self.listen();
         let executor = Executor::new();
+        let answer = |request: String| async move { self.observed.answer(&request).await };
+        let _answering: Vec<_> = control
+            .iter()
+            .flat_map(|control| std::iter::repeat_n(control, socket::CONNECTIONS_MAX))
+            .map(|control| executor.spawn(control.serve(answer)))
+            .collect();
         let work = async {
             // What cannot wait starts before the replay; what resumes at a position must know it first.
             let (failed_out, failed_in) = bounded::<EngineError>(1);
@@ -314,8 +349,10 @@ impl Sources<'_> {
         let stamp: ArrivalClock =
             Arc::new(move || Arrival { time: clock.now(), unsynchronised: !clock.synchronised() });
         let run_bytes_max = self.config.run_bytes_max();
-        let output =
-            Output::new(*id, source.name.as_str().into(), Arc::clone(self.queue), stamp, Arc::default(), run_bytes_max);
+        let index = self.config.sources.iter().position(|known| known.name == source.name);
+        let counters = index.and_then(|index| self.observed.sources.get(index)).cloned().unwrap_or_default();
+        let name = source.name.as_str().into();
+        let output = Output::new(*id, name, Arc::clone(self.queue), stamp, counters, run_bytes_max);
         let mut pause = RETRY_FIRST;
         let mut resume = resume;
         loop {

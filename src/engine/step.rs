@@ -405,6 +405,11 @@ impl Engine {
         })
     }
 
+    /// Bytes that the sinks have written to local disks since they were opened.
+    pub fn output_bytes(&self) -> u64 {
+        self.sinks.iter().map(|node| node.sink.written_bytes()).sum()
+    }
+
     /// Estimated memory of all keyed state, in bytes.
     pub fn memory_bytes(&mut self) -> usize {
         self.states().map(|operator| operator.state.memory_bytes()).sum()

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LogError;
-use super::format::{ALIGNMENT, SegmentHeader};
+use super::format::{ALIGNMENT, PAGE_BYTES, SegmentHeader};
 use super::segment::{segment_name, spare_name};
 use super::writer::{LogOptions, LogStats, SpaceWait, Wait};
 use crate::disk::{Access, Disk, DiskFile, is_no_space};
@@ -139,6 +139,7 @@ impl Segments {
             match filled {
                 Ok(()) => {
                     self.stats.written_bytes += length;
+                    self.stats.device_bytes += length;
                     waited.over(&path);
                     return Ok(1);
                 }
@@ -187,6 +188,7 @@ impl Segments {
             match file.write_all_at(bytes, offset) {
                 Ok(()) => {
                     self.stats.written_bytes += bytes.len() as u64;
+                    self.stats.device_bytes += page_bytes(offset, bytes.len() as u64);
                     waited.over(path);
                     return Ok(());
                 }
@@ -215,6 +217,12 @@ impl Segments {
     }
 }
 
+/// Bytes of the pages that a write touches.
+fn page_bytes(offset: u64, length: u64) -> u64 {
+    let page = PAGE_BYTES as u64;
+    if length == 0 { 0 } else { (offset + length).next_multiple_of(page) - offset / page * page }
+}
+
 impl Waited {
     fn next(&mut self, path: &Path) -> Duration {
         let delay = self.next.unwrap_or(WAIT_FIRST);
@@ -233,5 +241,19 @@ impl Waited {
         if self.next.is_some() {
             tracing::info!(path = %path.display(), "there is space again; the log goes on");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_costs_the_pages_that_it_touches() {
+        assert_eq!(page_bytes(0, 0), 0);
+        assert_eq!(page_bytes(4096, 1), 4096);
+        assert_eq!(page_bytes(4095, 1), 4096);
+        assert_eq!(page_bytes(4095, 2), 8192);
+        assert_eq!(page_bytes(100, 8192), 3 * 4096);
     }
 }

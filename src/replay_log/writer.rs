@@ -93,6 +93,8 @@ pub struct LogStats {
     pub payload_bytes: u64,
     /// Bytes written: frames, headers, zeros of new segments.
     pub written_bytes: u64,
+    /// Bytes that a device writes for them: whole pages of 4 KiB, one that several syncs have changed each time.
+    pub device_bytes: u64,
     pub frames: u64,
     pub records: u64,
     /// Syncs of files and directories.

@@ -310,8 +310,9 @@ impl Output {
         Ok(())
     }
 
-    /// Makes `bytes` stand behind what stands already. `rows`: where rows begin in them.
-    fn put(&mut self, bytes: &[u8], rows: &[usize], stop: &Stop) -> Result<(), SinkError> {
+    /// Makes `bytes` stand behind what stands already; gives how many of them were written. `rows`: where rows begin in
+    /// them.
+    fn put(&mut self, bytes: &[u8], rows: &[usize], stop: &Stop) -> Result<u64, SinkError> {
         let mut equal = self.compare(bytes)?;
         if let Some(kept_length) = self.keeps.filter(|_| equal < bytes.len()) {
             if self.differs {
@@ -330,7 +331,7 @@ impl Output {
         let write = |part: &[u8], done: usize| file.write_at(part, start + done as u64);
         write_all_waiting(&self.path, rest, write, |pause| self.disk.wait_for_space(pause, stop))?;
         self.length += rest.len() as u64;
-        Ok(())
+        Ok(rest.len() as u64)
     }
 
     /// How many of `bytes` are there already; advances behind them.
@@ -415,6 +416,8 @@ pub struct FileSink {
     first_row: u64,
     part_began_us: Option<i64>,
     output: Output,
+    /// Since the sink was opened.
+    written_bytes: u64,
     buffer: Vec<u8>,
     /// Where rows begin in the buffer, as long as what an adopted output keeps is not passed.
     buffer_rows: Vec<usize>,
@@ -489,6 +492,7 @@ impl FileSink {
             first_row: position.part.first_row,
             part_began_us: position.part_began_us,
             output,
+            written_bytes: 0,
             buffer: Vec::new(),
             buffer_rows: Vec::new(),
             row: Vec::new(),
@@ -504,7 +508,7 @@ impl FileSink {
     /// Hands the buffer to the operating system.
     fn drain(&mut self) -> Result<(), SinkError> {
         if !self.buffer.is_empty() {
-            self.output.put(&self.buffer, &self.buffer_rows, &self.stop)?;
+            self.written_bytes += self.output.put(&self.buffer, &self.buffer_rows, &self.stop)?;
             self.buffer.clear();
             self.buffer_rows.clear();
         }
@@ -695,6 +699,10 @@ impl Sink for FileSink {
             directory.map_or(Ok(()), |directory| sync_directory(disk.as_ref(), &directory))
         };
         Flushed { progress, rows: self.rows, sync: Box::new(sync) }
+    }
+
+    fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     fn committed(&mut self) -> Result<(), SinkError> {

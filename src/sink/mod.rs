@@ -145,6 +145,11 @@ pub trait Sink: Send {
     /// After [`Sink::flush`]: what a checkpoint needs to make all rows so far durable.
     fn checkpoint(&mut self) -> Flushed;
 
+    /// Bytes written to a local disk since the sink was opened.
+    fn written_bytes(&self) -> u64 {
+        0
+    }
+
     /// A checkpoint with the last [`Flushed::progress`] is durable (rolled files get their final names now).
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The golden rule: for every input and every crash point, the bytes after recovery are the bytes without the crash.
 //! The real executable is killed with SIGKILL at random moments and started again until its input is done.
 //!
-//! `FOREBAY_KILLS=2000 tests/run kills` for many.
+//! `FOREBAY_KILLS=2000 tests/run kill` for many: so many over all shapes, here, in `kills_join` and in `tcp`.
 
 use std::time::Duration;
 
@@ -125,20 +125,71 @@ fn without_stamps(files: Vec<(String, String)>) -> Vec<(String, String)> {
     joined.into_iter().collect()
 }
 
+/// Kills of one shape: so many of every 200 that are asked for.
+pub fn share(of_200: u64) -> u64 {
+    (rounds("FOREBAY_KILLS", 200) * of_200).div_ceil(200)
+}
+
 #[test]
 fn a_file_pipeline_gives_the_same_bytes_however_often_it_is_killed() {
-    let wanted = rounds("FOREBAY_KILLS", 50);
+    storm(60, |_, _| {});
+}
+
+/// The text of the configuration changes, though not what it says: each life first processes what is logged under the
+/// old one, and takes the new one at a checkpoint.
+#[test]
+fn a_pipeline_whose_configuration_changes_between_kills_gives_the_same_bytes() {
+    storm(50, |place, life| {
+        let text = place.text("f.toml");
+        let text = text.split("# life").next().unwrap_or_default();
+        place.write("f.toml", &format!("{text}# life {life}\n"));
+    });
+}
+
+/// So many kills of every 200, over as many inputs as it takes; before each life `change` is called.
+fn storm(of_200: u64, change: impl Fn(&Place, u64)) {
+    let wanted = share(of_200);
     let mut kills = 0;
     let mut seed = 1;
     while kills < wanted {
-        kills += killed_run(seed, 200_000);
+        kills += killed_run(seed, 200_000, &change);
         seed += 1;
     }
     println!("{kills} kills over {} seeds", seed - 1);
 }
 
+/// Kills of one input at most: then its last life may end by itself, so that a slow machine comes to an end, too.
+const KILLS_MAX: u64 = 25;
+
+/// Starts `f.toml` and kills it until it is done; a third of the lives are so short that most end while it recovers.
+/// Gives the number of kills.
+pub fn kill_until_done(place: &Place, seed: u64, random: &mut Random, change: impl Fn(u64)) -> u64 {
+    let mut kills = 0;
+    loop {
+        change(kills);
+        let mut running = place.start("f.toml");
+        if kills == KILLS_MAX {
+            let code = running.wait(Duration::from_secs(300));
+            assert_eq!(code, 0, "seed {seed}, after {kills} kills: {}", place.text("stderr.txt"));
+            return kills;
+        }
+        let longest = if random.below(3) == 0 { 40 } else { 400 };
+        std::thread::sleep(Duration::from_millis(5 + random.below(longest)));
+        match running.child.try_wait().expect("a child") {
+            Some(status) => {
+                assert!(status.success(), "seed {seed}, after {kills} kills: {}", place.text("stderr.txt"));
+                return kills;
+            }
+            None => {
+                running.kill();
+                kills += 1;
+            }
+        }
+    }
+}
+
 /// One input, killed until it is done. Gives the number of kills.
-fn killed_run(seed: u64, events: u64) -> u64 {
+fn killed_run(seed: u64, events: u64, change: impl Fn(&Place, u64)) -> u64 {
     let mut random = Random(seed);
     let input = readings(seed, events, 40);
     let text = config(20 + random.below(150), random.below(20));
@@ -152,23 +203,7 @@ fn killed_run(seed: u64, events: u64) -> u64 {
     let stormy = Place::new();
     stormy.write("input.ndjson", &input);
     stormy.write("f.toml", &text);
-    let mut kills = 0;
-    loop {
-        let mut running = stormy.start("f.toml");
-        let life = Duration::from_millis(10 + random.below(400));
-        std::thread::sleep(life);
-        match running.child.try_wait().expect("a child") {
-            Some(status) => {
-                assert!(status.success(), "seed {seed}, after {kills} kills: {}", stormy.text("stderr.txt"));
-                break;
-            }
-            None => {
-                running.kill();
-                kills += 1;
-            }
-        }
-        assert!(kills < 1000, "seed {seed} makes no progress: {}", stormy.text("stderr.txt"));
-    }
+    let kills = kill_until_done(&stormy, seed, &mut random, |life| change(&stormy, life));
     let (expected, found) = (outputs(&calm), outputs(&stormy));
     // Names and bytes of what no stamp is in.
     for name in ["tens.ndjson", "minutes.csv", "both.ndjson"] {

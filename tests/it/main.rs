@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod clock;
 mod commands;
 mod config_errors;
 mod conformance;
@@ -19,6 +20,9 @@ mod power;
 mod savepoints;
 mod sources;
 mod state_ttl;
+mod kills_join;
+mod sources;
+mod status;
 mod structure;
 mod support;
 mod tcp;

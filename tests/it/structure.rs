@@ -51,6 +51,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
             "state",
             "checkpoint",
             "config",
+            "control",
             "engine",
         ],
     ),

@@ -170,7 +170,7 @@ pub fn rounds(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
-/// Copies a directory with everything in it.
+/// Copies a directory with all files in it.
 pub fn copy_dir(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for entry in std::fs::read_dir(from).expect("a directory") {
@@ -178,7 +178,8 @@ pub fn copy_dir(from: &Path, to: &Path) {
         let target = to.join(entry.file_name());
         if entry.path().is_dir() {
             copy_dir(&entry.path(), &target);
-        } else {
+        } else if entry.file_type().expect("a type").is_file() {
+            // Not the control socket of an engine that was killed.
             std::fs::copy(entry.path(), target).expect("a copy");
         }
     }

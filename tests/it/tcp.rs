@@ -1,7 +1,7 @@
 //! Kills with a source that cannot be rewound: what the log shows is in the output exactly once, closed windows equal a
 //! recomputation from the log, and what was durable before a kill is there after it.
 //!
-//! `FOREBAY_TCP_KILLS=500 tests/run tcp` for many.
+//! `FOREBAY_KILLS=2000 tests/run kill` for many, here and in `kills`.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Place, Random, free_port, rounds, stamp, until};
+use crate::kills::share;
+use crate::support::{Place, Random, free_port, stamp, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -73,10 +74,10 @@ fn lines(place: &Place, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_tcp_pipeline_loses_nothing_logged_and_repeats_nothing() {
+fn a_tcp_pipeline_loses_nothing_logged_and_repeats_nothing_under_kills() {
     let mut kills = 0;
     let mut seed = 1;
-    while kills < rounds("FOREBAY_TCP_KILLS", 20) {
+    while kills < share(40) {
         kills += storm(seed);
         seed += 1;
     }

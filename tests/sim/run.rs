@@ -182,7 +182,8 @@ impl Process {
         let queue = Arc::new(Queue::new(1 << 20));
         let (out, replayed) = smol::channel::bounded(1);
         let random = Random::new(seed);
-        let worker = SimWorker { store: host.store.clone(), shared: Arc::clone(&shared), random, job: None, waits: false };
+        let worker =
+            SimWorker { store: host.store.clone(), shared: Arc::clone(&shared), random, job: None, waits: false };
         let driver = Driver::new(Parts {
             config: Arc::clone(config),
             engine,
