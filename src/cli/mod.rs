@@ -8,6 +8,7 @@ mod hints;
 pub mod log;
 pub mod run;
 pub mod sample;
+mod scrub;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -142,6 +143,10 @@ struct CheckpointVerify {
     /// a state directory, or a configuration file that names one
     #[argh(positional)]
     place: PathBuf,
+    /// at most so many bytes per second (such as 4MiB), in small slices and at the lowest priority: what a running engine
+    /// does in the background; ends with the process that started it
+    #[argh(option, from_str_fn(crate::settings::parse_size))]
+    rate: Option<u64>,
     /// text or json
     #[argh(option, default = "Format::Text")]
     format: Format,
@@ -330,7 +335,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                     let dir = checkpoints_of(&a.place)?;
                     checkpoint::dump(&dir, &a.operator, options, dump::decoder, a.format, &mut out)
                 }
-                CheckpointCommand::Verify(a) => checkpoint::verify(&checkpoints_of(&a.place)?, a.format, &mut out),
+                CheckpointCommand::Verify(a) => {
+                    checkpoint::verify(&checkpoints_of(&a.place)?, a.rate, a.format, &mut out)
+                }
             };
             match done {
                 Err(CheckpointError::Output { source }) if source.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
