@@ -11,6 +11,7 @@ mod kills;
 mod memory;
 mod scrub;
 mod sources;
+mod start;
 mod structure;
 mod support;
 mod tcp;
