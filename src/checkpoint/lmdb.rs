@@ -262,11 +262,32 @@ impl Environment {
     /// Checks everything, and shows every entry to `visit`.
     fn verify<E: From<CheckpointError>>(&self, txn: &RoTxn<'_>, visit: Visit<'_, E>) -> Result<Verified, E> {
         let meta = self.meta(txn)?.unwrap_or_default();
-        let read_error = |error| self.read_error(error);
         let mut verified = Verified::default();
-        let mut counted: BTreeMap<(u32, u8), Group> = BTreeMap::new();
+        let operators: BTreeSet<u32> = meta.operators.iter().map(|operator| operator.id).collect();
+        for operator in operators {
+            for group in 0..KEY_GROUPS {
+                verified.add(self.verify_group(txn, &meta, operator, group, visit)?);
+            }
+        }
+        self.verify_rest(txn, &meta)?;
+        Ok(verified)
+    }
+
+    /// Checks the entries of a key group, shows them to `visit`, and checks that they are those on record.
+    fn verify_group<E: From<CheckpointError>>(
+        &self,
+        txn: &RoTxn<'_>,
+        meta: &CheckpointMeta,
+        operator: u32,
+        number: u8,
+        visit: Visit<'_, E>,
+    ) -> Result<Group, E> {
+        let read_error = |error| self.read_error(error);
+        let namespaces = meta.operators.iter().find(|known| known.id == operator).map(|known| &known.namespaces);
+        let prefix = layout::group_key(operator, number);
+        let mut counted = Group::default();
         let mut last: Vec<u8> = Vec::new();
-        for entry in self.dbs.state.iter(txn).map_err(read_error)? {
+        for entry in self.dbs.state.prefix_iter(txn, &prefix).map_err(read_error)? {
             let (key, stored) = entry.map_err(read_error)?;
             if key <= last.as_slice() {
                 return Err(self.corrupt("keys are out of order", key).into());
@@ -278,37 +299,39 @@ impl Environment {
             if self.dbs.state.get(txn, key).map_err(read_error)? != Some(stored) {
                 return Err(self.corrupt("an entry cannot be looked up", key).into());
             }
-            let operator = meta.operators.iter().find(|operator| operator.id == entry.operator);
-            if operator.is_none_or(|operator| !operator.namespaces.contains(&entry.namespace)) {
+            if namespaces.is_none_or(|namespaces| !namespaces.contains(&entry.namespace)) {
                 return Err(self.corrupt("an entry belongs to no operator's open namespace", key).into());
             }
             visit(key, stored)?;
-            counted.entry((entry.operator, entry.group)).or_default().add(key, stored);
-            verified.entries += 1;
-            verified.bytes += (key.len() + stored.len()) as u64;
+            counted.add(key, stored);
         }
-        let recorded = self.groups(txn)?;
-        for id in counted.keys().chain(recorded.keys()) {
-            if counted.get(id) != recorded.get(id) {
-                let (operator, group) = id;
-                let count = |groups: &BTreeMap<(u32, u8), Group>| groups.get(id).map_or(0, |group| group.count);
-                return Err(corrupt(
-                    &self.dir,
-                    format!(
-                        "key group {group} of operator {operator} holds {} entries that are not the {} on record",
-                        count(&counted),
-                        count(&recorded)
-                    ),
-                )
-                .into());
-            }
+        let recorded = match self.dbs.groups.get(txn, &prefix).map_err(read_error)? {
+            None => Group::default(),
+            Some(stored) => Group::decode(&prefix, stored).map_err(|what| self.corrupt(what, &prefix))?.1,
+        };
+        if counted != recorded {
+            let (found, expected) = (counted.count, recorded.count);
+            let what = format!(
+                "key group {number} of operator {operator} holds {found} entries that are not the {expected} on record"
+            );
+            return Err(corrupt(&self.dir, what).into());
+        }
+        Ok(counted)
+    }
+
+    /// Checks what is stored beside the entries, and that there are no others than those of the key groups on record.
+    fn verify_rest(&self, txn: &RoTxn<'_>, meta: &CheckpointMeta) -> Result<(), CheckpointError> {
+        let groups = self.groups(txn)?;
+        let recorded = groups.values().fold(0u64, |sum, group| sum.wrapping_add(group.count));
+        let stray = groups.keys().any(|(operator, _)| !meta.operators.iter().any(|known| known.id == *operator));
+        if stray || recorded != self.dbs.state.len(txn).map_err(|error| self.read_error(error))? {
+            return Err(corrupt(&self.dir, "there are entries that belong to no key group on record".to_owned()));
         }
         let history = self.history(txn)?;
         if history.last().map_or(0, |entry| entry.id) != meta.id {
             return Err(corrupt(&self.dir, "its history does not end with the checkpoint itself".to_owned()).into());
         }
-        verified.groups = recorded.len() as u64;
-        Ok(verified)
+        Ok(())
     }
 }
 
@@ -353,6 +376,14 @@ pub struct Verified {
     /// Bytes of keys and values.
     pub bytes: u64,
     pub groups: u64,
+}
+
+impl Verified {
+    fn add(&mut self, group: Group) {
+        self.entries += group.count;
+        self.bytes += group.bytes;
+        self.groups += u64::from(group.count > 0);
+    }
 }
 
 /// What a commit did.
@@ -894,6 +925,31 @@ impl CheckpointReader {
     }
 }
 
+impl CheckpointReader {
+    /// As [`CheckpointReader::verify`], a key group at a time in a read transaction of its own, so that no page is kept
+    /// from being used again for long. After each, `pause` is told how many bytes were read.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn verify_in_slices(&self, pause: &mut dyn FnMut(u64)) -> Result<Verified, CheckpointError> {
+        let mut verified = Verified::default();
+        let operators: Vec<u32> = self.latest()?.unwrap_or_default().operators.iter().map(|known| known.id).collect();
+        for operator in operators {
+            for group in 0..KEY_GROUPS {
+                let txn = self.env.begin()?;
+                let meta = self.env.meta(&txn)?.unwrap_or_default();
+                let checked = self.env.verify_group(&txn, &meta, operator, group, &mut |_, _| Ok::<_, CheckpointError>(()))?;
+                drop(txn);
+                verified.add(checked);
+                pause(checked.bytes);
+            }
+        }
+        let txn = self.env.begin()?;
+        self.env.verify_rest(&txn, &self.env.meta(&txn)?.unwrap_or_default())?;
+        Ok(verified)
+    }
+}
+
 /// Checks the environment in `dir` whole: what `forebay checkpoint verify` does. First LMDB's pages by themselves
 /// ([`super::pages`]), then what they hold ([`CheckpointReader::verify`]). Should run in a process of its own all the
 /// same: the file can be damaged between the two.
@@ -901,8 +957,28 @@ impl CheckpointReader {
 /// # Errors
 /// The first thing that is wrong.
 pub fn verify(dir: &Path) -> Result<Verified, CheckpointError> {
-    bulk::check_pages(dir)?;
+    verify_pages(dir, &mut |_| {})?;
     CheckpointReader::open(dir)?.verify()
+}
+
+/// As [`verify`], in slices: `pause` is told how many bytes were read since it was called last. Where commits overtake the check of the pages it is given up; that of the entries is not.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn scrub(dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<Verified, CheckpointError> {
+    verify_pages(dir, pause)?;
+    CheckpointReader::open(dir)?.verify_in_slices(pause)
+}
+
+fn verify_pages(dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), CheckpointError> {
+    let data = dir.join(DATA_FILE);
+    if !data.exists() {
+        return Ok(());
+    }
+    pages::check(&data, pause).map_err(|error| match error {
+        PagesError::Io(source) => io_error("read", &data)(source),
+        damaged => corrupt(dir, damaged.to_string()),
+    })
 }
 
 #[cfg(test)]
@@ -984,7 +1060,8 @@ mod tests {
             commit(&store, id, &mut state);
             snapshot.renew().expect("renews");
             state.committed();
-            pages::check(&dir.join(DATA_FILE)).unwrap_or_else(|error| panic!("seed {seed}, commit {id}: {error}"));
+            pages::check(&dir.join(DATA_FILE), &mut |_| {})
+                .unwrap_or_else(|error| panic!("seed {seed}, commit {id}: {error}"));
         }
     }
 
@@ -1017,7 +1094,7 @@ mod tests {
             let copy = dir.with_extension("damaged");
             fs::create_dir_all(&copy).expect("creates");
             fs::write(copy.join(DATA_FILE), &damaged).expect("writes");
-            match pages::check(&copy.join(DATA_FILE)) {
+            match pages::check(&copy.join(DATA_FILE), &mut |_| {}) {
                 Err(PagesError::Damaged { .. }) => (found, structural) = (found + 1, structural + 1),
                 Err(PagesError::Io(error)) => panic!("byte {at}: {error}"),
                 // Structure is whole: it is safe to let LMDB read it.
@@ -1227,6 +1304,38 @@ mod tests {
         change(&store.env.dbs, &mut txn);
         txn.commit().expect("commits");
         store.reader().verify().expect_err("must be found")
+    }
+
+    #[test]
+    fn a_check_in_slices_goes_on_beside_commits_and_finds_a_flipped_bit() {
+        let (_temp, dir) = dir();
+        let store = filled(&dir, 3000);
+        let (snapshot, mut state) = state(&store);
+        let (mut slices, mut id) = (0, 1u64);
+        let verified = store.reader().verify_in_slices(&mut |_| {
+            slices += 1;
+            if slices % 8 == 0 {
+                id += 1;
+                state.remove((id % 3) as i64, &id.to_be_bytes());
+                *state.entry(1, &(5000 + id).to_be_bytes(), Vec::new).expect("reads") = marker(id);
+                commit(&store, id, &mut state);
+                snapshot.renew().expect("renews");
+                state.committed();
+            }
+        });
+        assert!((2900..3100).contains(&verified.expect("is right").entries));
+        assert_eq!((slices, id), (128, 17));
+        drop((store, snapshot, state));
+        assert!(scrub(&dir, &mut |_| {}).expect("is right").entries >= 2900);
+        let data = dir.join(DATA_FILE);
+        let mut bytes = fs::read(&data).expect("reads");
+        let needle = marker(1234);
+        let places: Vec<usize> =
+            (0..bytes.len() - needle.len()).filter(|at| bytes[*at..].starts_with(&needle)).collect();
+        places.iter().for_each(|at| bytes[at + 3] ^= 1);
+        fs::write(&data, bytes).expect("writes");
+        let error = scrub(&dir, &mut |_| {}).expect_err("must be found");
+        assert!(matches!(error, CheckpointError::Corrupt { .. }), "{error}");
     }
 
     #[test]

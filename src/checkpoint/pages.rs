@@ -41,6 +41,8 @@ const NODE_BIG: u16 = 0x01;
 const NODE_TREE: u16 = 0x02;
 const INTEGER_KEY: u16 = 0x08;
 const NO_PAGE: u64 = u64::MAX;
+/// How much is read between two pauses.
+const SLICE_BYTES: u64 = 1 << 20;
 /// LMDB's own bound of a tree's depth.
 const DEPTH_MAX: u16 = 32;
 
@@ -112,18 +114,19 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Checks the pages of an LMDB data file. Where commits go on meanwhile, a view that they have overwritten is given up,
-/// and the newer one is checked; after some attempts nothing is said.
+/// and the newer one is checked; after some attempts nothing is said. `pause` is told now and
+/// then how many bytes were read since.
 ///
 /// # Errors
 /// The first thing that is wrong, or the file cannot be read.
-pub fn check(data_file: &Path) -> Result<(), PagesError> {
+pub fn check(data_file: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), PagesError> {
     if cfg!(not(all(target_pointer_width = "64", target_endian = "little"))) {
         return Ok(());
     }
     let file = File::open(data_file)?;
     for _ in 0..3 {
         let meta = newest_meta(&file)?;
-        let checked = Check::new(&file, &meta).run(&meta);
+        let checked = Check::new(&file, &meta, pause).run(&meta);
         // Pages of a view may be used again once a second commit has come after it.
         let overtaken = newest_meta(&file)?.txn > meta.txn;
         if !overtaken {
@@ -178,6 +181,10 @@ struct Check<'a> {
     /// A bit per page: in use, or free.
     used: Vec<u64>,
     free: Vec<u64>,
+    txn: u64,
+    pause: &'a mut dyn FnMut(u64),
+    /// Read since the last pause.
+    read_bytes: u64,
 }
 
 /// What a walk over a tree has counted.
@@ -200,8 +207,17 @@ enum Content {
 }
 
 impl<'a> Check<'a> {
-    fn new(file: &'a File, meta: &Meta) -> Check<'a> {
-        Check { file, page_bytes: meta.page_bytes, last_page: meta.last_page, used: Vec::new(), free: Vec::new() }
+    fn new(file: &'a File, meta: &Meta, pause: &'a mut dyn FnMut(u64)) -> Check<'a> {
+        Check {
+            file,
+            page_bytes: meta.page_bytes,
+            last_page: meta.last_page,
+            used: Vec::new(),
+            free: Vec::new(),
+            txn: meta.txn,
+            pause,
+            read_bytes: 0,
+        }
     }
 
     fn run(&mut self, meta: &Meta) -> Result<(), PagesError> {
@@ -250,7 +266,15 @@ impl<'a> Check<'a> {
         if mark(&mut self.used, page) { Ok(()) } else { Err(damaged(page, "it is in use twice")) }
     }
 
-    fn read(&self, page: u64) -> Result<Vec<u8>, PagesError> {
+    fn read(&mut self, page: u64) -> Result<Vec<u8>, PagesError> {
+        if self.read_bytes >= SLICE_BYTES {
+            (self.pause)(std::mem::take(&mut self.read_bytes));
+            // To go on would be in vain, and what is returned does not count.
+            if newest_meta(self.file)?.txn > self.txn {
+                return Err(damaged(page, "a commit came meanwhile"));
+            }
+        }
+        self.read_bytes += self.page_bytes as u64;
         let mut bytes = vec![0; self.page_bytes];
         let at = page.checked_mul(self.page_bytes as u64).ok_or_else(|| damaged(page, "there is no such page"))?;
         match self.file.read_exact_at(&mut bytes, at) {

@@ -298,12 +298,15 @@ pub fn dump(
     Ok(())
 }
 
-/// Checks everything that is stored.
+/// Checks everything that is stored; with a rate in bytes per second in slices, as [`super::scrub`] has it done.
 ///
 /// # Errors
 /// The first thing that is wrong, or `out` fails.
-pub fn verify(dir: &Path, format: Format, out: &mut dyn Write) -> Result<(), CheckpointError> {
-    let verified = lmdb::verify(dir)?;
+pub fn verify(dir: &Path, rate: Option<u64>, format: Format, out: &mut dyn Write) -> Result<(), CheckpointError> {
+    let verified = match rate {
+        None => lmdb::verify(dir)?,
+        Some(rate) => super::scrub::verify_slowly(dir, rate)?,
+    };
     match format {
         Format::Json => writeln!(
             out,
@@ -448,8 +451,8 @@ mod tests {
     #[test]
     fn verify_reports_what_it_went_over() {
         let (_temp, dir) = filled();
-        assert!(printed(|out| verify(&dir, Format::Text, out)).starts_with("ok: 1200 entries in 128 key groups"));
-        assert_eq!(json_lines(&printed(|out| verify(&dir, Format::Json, out)))[0]["entries"], 1200);
+        assert!(printed(|out| verify(&dir, None, Format::Text, out)).starts_with("ok: 1200 entries in 128 key groups"));
+        assert_eq!(json_lines(&printed(|out| verify(&dir, Some(1 << 30), Format::Json, out)))[0]["entries"], 1200);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::Path;
 
-use super::{Failure, print, run};
+use super::{Failure, print, scrub};
 use crate::engine::EngineError;
 use crate::engine::host::Machine;
 use crate::engine::repair::{Repaired, repair as repair_log};
@@ -19,7 +19,7 @@ pub fn repair(state: &Path, yes: bool, out: &mut dyn Write) -> Result<(), Failur
     if !state.is_dir() {
         return Err(failure(LogError::NoLog { dir: state.to_owned() }.into()));
     }
-    run::verify_checkpoint(state)?;
+    scrub::verify_at_start(state)?;
     let text = match repair_log(&Machine, state, yes).map_err(failure)? {
         Repaired::Nothing => "the log needs no repair: a start would find nothing wrong with it\n".to_owned(),
         Repaired::Finished { aside } => {

@@ -12,6 +12,7 @@ mod progress;
 pub mod run;
 pub mod sample;
 mod savepoint;
+mod scrub;
 pub mod status;
 pub mod test;
 
@@ -237,6 +238,10 @@ struct CheckpointVerify {
     /// a savepoint, a state directory, or a configuration file that names one
     #[argh(positional)]
     place: PathBuf,
+    /// at most so many bytes per second (such as 4MiB), in small slices and at the lowest priority: what a running engine
+    /// does in the background; ends with the process that started it
+    #[argh(option, from_str_fn(crate::settings::parse_size))]
+    rate: Option<u64>,
     /// text or json
     #[argh(option, default = "Format::Text")]
     format: Format,
@@ -450,7 +455,9 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                 CheckpointCommand::Verify(a) if savepoint::is_savepoint(&a.place)? => {
                     return savepoint::verify(&a.place, a.format, &mut out);
                 }
-                CheckpointCommand::Verify(a) => checkpoint::verify(&checkpoints_of(&a.place)?, a.format, &mut out),
+                CheckpointCommand::Verify(a) => {
+                    checkpoint::verify(&checkpoints_of(&a.place)?, a.rate, a.format, &mut out)
+                }
             };
             match done {
                 Err(CheckpointError::Output { source }) if source.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -2,14 +2,13 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 use super::hints::hints;
+use super::scrub::{self, Scrub};
 use super::{Failure, USAGE};
-use crate::checkpoint::{DIRECTORY, VERIFY_AT_START_BYTES};
 use crate::config;
 use crate::engine::EngineError;
 use crate::engine::reset::Choices;
@@ -42,52 +41,11 @@ pub fn run(path: &Path, adopt: &[String], reset: Vec<String>) -> Result<(), Fail
     }
     let failure = |error: EngineError| Failure::new(&error, error.exit_code());
     let signals = listen_for_stop().map_err(failure)?;
-    verify_checkpoint(&config.pipeline.state)?;
+    scrub::verify_at_start(&config.pipeline.state)?;
+    let _scrub = Scrub::start(&config.pipeline.state)?;
     let summary = run_engine(config, Choices { reset }, signals).map_err(failure)?;
     report(&summary);
     Ok(())
-}
-
-/// Checks the checkpointed state whole, up to a size, in a child process: LMDB trusts its pages, so reading a damaged
-/// one can end a process by a signal.
-pub(super) fn verify_checkpoint(state: &Path) -> Result<(), Failure> {
-    let data = state.join(DIRECTORY).join("data.mdb");
-    let size_bytes = std::fs::metadata(&data).map_or(0, |metadata| metadata.len());
-    if size_bytes == 0 {
-        return Ok(());
-    }
-    if size_bytes > VERIFY_AT_START_BYTES {
-        tracing::info!(
-            size_bytes,
-            "the state is too large to be checked whole at the start; values are checked as read"
-        );
-        return Ok(());
-    }
-    let child = std::env::current_exe().and_then(|me| {
-        Command::new(me).args(["checkpoint", "verify"]).arg(state).stdin(Stdio::null()).stdout(Stdio::null()).output()
-    });
-    let output = child.map_err(|error| Failure {
-        message: format!("cannot start the process that checks the checkpoint: {error}"),
-        code: 74,
-    })?;
-    match output.status.code() {
-        Some(0) => Ok(()),
-        Some(code) => {
-            let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            let message = text.strip_prefix("error: ").map_or(text.clone(), str::to_owned);
-            Err(Failure { message, code: u8::try_from(code).unwrap_or(70) })
-        }
-        None => {
-            let message = format!(
-                "the checkpoint in {} is corrupt: reading it ended the process that checked it ({}); move the \
-                 state directory away and begin from a savepoint (`forebay checkpoint import FILE`), from a copy of the \
-                 directory, or anew",
-                state.join(DIRECTORY).display(),
-                output.status
-            );
-            Err(Failure { message, code: 65 })
-        }
-    }
 }
 
 fn report(summary: &Summary) {

@@ -45,7 +45,7 @@ impl Pinned {
     /// # Errors
     /// The first thing that is wrong.
     pub fn check_pages(&self) -> Result<(), CheckpointError> {
-        check_pages(&self.env.dir)
+        verify_pages(&self.env.dir, &mut |_| {})
     }
 
     /// Bytes of all keys and values, as on record.
@@ -90,18 +90,6 @@ impl Pinned {
         }
         Ok(page)
     }
-}
-
-/// Checks LMDB's pages in `dir` by themselves.
-pub(super) fn check_pages(dir: &Path) -> Result<(), CheckpointError> {
-    let data = dir.join(DATA_FILE);
-    if !data.exists() {
-        return Ok(());
-    }
-    pages::check(&data).map_err(|error| match error {
-        PagesError::Io(source) => io_error("read", &data)(source),
-        damaged @ PagesError::Damaged { .. } => corrupt(dir, damaged.to_string()),
-    })
 }
 
 /// Bytes of entries that are written in one transaction: it holds its pages in memory.
