@@ -15,6 +15,7 @@
 //! - `meta.rs`: what a checkpoint says about itself; the history of the last hundred.
 //! - `lmdb.rs`: the environment; the only user of `heed`.
 //! - `pages.rs`: an independent check of LMDB's pages.
+//! - `readers.rs`: readers in other processes, and the end of those that make the environment grow without bound.
 //! - `worker.rs`: the checkpoint thread.
 //!
 //! LMDB does not check its own pages; see [`lmdb::CheckpointReader::verify`] for what is checked and what is not.
@@ -23,6 +24,7 @@ pub mod layout;
 pub mod lmdb;
 pub mod meta;
 mod pages;
+mod readers;
 pub mod worker;
 
 use std::error::Error as StdError;
@@ -103,6 +105,12 @@ pub enum CheckpointError {
     #[error("no space for a checkpoint in {} ({free_bytes} bytes are free): free some space", .dir.display())]
     NoSpace { dir: PathBuf, free_bytes: u64 },
     #[error(
+        "the state in {} is as large as it may become ({map_bytes} bytes): let it forget (shorter windows, fewer keys); \
+         `forebay explain` says what bounds each query's state",
+        .dir.display()
+    )]
+    MapFull { dir: PathBuf, map_bytes: usize },
+    #[error(
         "the checkpoint in {} is corrupt: {what}; restore the state directory from a copy, or move it away to begin anew",
         .dir.display()
     )]
@@ -150,6 +158,7 @@ impl CheckpointError {
             CheckpointError::Io { .. }
             | CheckpointError::Lmdb { .. }
             | CheckpointError::NoSpace { .. }
+            | CheckpointError::MapFull { .. }
             | CheckpointError::SinkSync { .. }
             | CheckpointError::Output { .. } => 74,
             CheckpointError::State(error) => error.exit_code(),
