@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use super::layout::{self, Group, META_KEY, RecordError, WEAR_KEY};
 use super::meta::{CheckpointMeta, HISTORY_MAX, HistoryEntry, OperatorTotals, SinkRows};
 use super::pages::{self, PagesError};
+use super::readers::ReaderWatch;
 use super::{CheckpointError, CheckpointView, Checkpoints, Layer};
 use crate::state::{Change, Frozen, KEY_GROUPS, StateError, StateReader, StoredPair};
 
@@ -70,6 +71,8 @@ struct Environment {
     env: Env<WithoutTls>,
     dbs: Databases,
     dir: PathBuf,
+    /// The engine's: dropped last, as it must be (see there).
+    readers: Option<Mutex<ReaderWatch>>,
 }
 
 #[expect(unsafe_code, reason = "heed marks every opening of a memory map as unsafe")]
@@ -91,6 +94,7 @@ fn lmdb_error(dir: &Path, action: &'static str, error: heed::Error) -> Checkpoin
     match error {
         heed::Error::EnvAlreadyOpened => CheckpointError::AlreadyOpen { dir },
         heed::Error::Io(source) => CheckpointError::Io { action, path: dir, source },
+        heed::Error::Mdb(MdbError::MapFull) => CheckpointError::MapFull { dir, map_bytes: MAP_BYTES },
         heed::Error::Mdb(
             MdbError::Corrupted
             | MdbError::PageNotFound
@@ -165,7 +169,7 @@ impl Environment {
         let env = open_env(dir, flags)?;
         let dbs = find_databases(&env).map_err(|error| lmdb_error(dir, "read the checkpoint in", error))?;
         let Some(dbs) = dbs else { return Err(corrupt(dir, "its databases are not there".to_owned())) };
-        Ok(Environment { env, dbs, dir: dir.to_owned() })
+        Ok(Environment { env, dbs, dir: dir.to_owned(), readers: None })
     }
 
     fn read_error(&self, error: heed::Error) -> CheckpointError {
@@ -354,6 +358,9 @@ fn free_bytes(dir: &Path) -> Option<u64> {
 }
 
 /// A failed write, told apart: for want of space (LMDB says EIO), or for good.
+///
+/// To try again is right also where it was the sync that failed, unlike for a log: the pages that it lost are those of a
+/// transaction that came to nothing. A later one writes all of its own again and syncs them before its meta page.
 fn write_error(dir: &Path, error: heed::Error, free_bytes: impl FnOnce() -> Option<u64>) -> CheckpointError {
     if let heed::Error::Io(io) = &error {
         let errno = Errno::from_io_error(io);
@@ -427,8 +434,11 @@ impl CheckpointStore {
                 OpenMode::Create => create(dir)?,
             }
         }
-        let env = Environment::open(dir, EnvFlags::empty())?;
+        let mut env = Environment::open(dir, EnvFlags::empty())?;
         env.env.clear_stale_readers().map_err(|error| env.read_error(error))?;
+        let lock_file = dir.join(LOCK_FILE);
+        let readers = ReaderWatch::new(&lock_file, &dir.join(DATA_FILE)).map_err(io_error("open", &lock_file))?;
+        env.readers = Some(Mutex::new(readers));
         let store = CheckpointStore { env: Arc::new(env), last: Arc::default() };
         // Refuses another format version before anything else is read.
         store.reader().latest()?;
@@ -460,6 +470,16 @@ impl CheckpointStore {
         meta: &CheckpointMeta,
         layers: &[(u32, Arc<dyn Frozen>)],
     ) -> Result<CommitStats, CheckpointError> {
+        let result = self.write(meta, layers);
+        let disk_is_full = matches!(result, Err(CheckpointError::NoSpace { .. }));
+        if let Some(readers) = self.env.readers.as_ref().filter(|_| disk_is_full || result.is_ok()) {
+            let last_txn = self.env.env.info().last_txn_id as u64;
+            readers.lock().unwrap_or_else(PoisonError::into_inner).look(last_txn, disk_is_full);
+        }
+        result
+    }
+
+    fn write(&self, meta: &CheckpointMeta, layers: &[(u32, Arc<dyn Frozen>)]) -> Result<CommitStats, CheckpointError> {
         let started = Instant::now();
         let written_before = written_by_this_thread();
         let meta = with_namespaces(meta, layers)?;
@@ -1571,6 +1591,23 @@ mod tests {
         assert_eq!(damaged.exit_code_and_kind(), (65, false));
         let full = write_error(Path::new("d"), heed::Error::Mdb(MdbError::MapFull), || Some(0));
         assert_eq!(full.exit_code_and_kind(), (74, false), "a full map is not a full disk");
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "heed marks every change of the map's size as unsafe")]
+    fn a_full_map_is_named_and_changes_nothing() {
+        let (_temp, dir) = dir();
+        let store = filled(&dir, 300);
+        // SAFETY: no transaction is open in this process.
+        unsafe { store.env.env.resize(256 << 10) }.expect("resizes");
+        let (_, mut state) = state(&store);
+        for i in 0..5000u64 {
+            *state.entry(0, &i.to_be_bytes(), Vec::new).expect("reads") = vec![7; 100];
+        }
+        let error = store.commit(&meta(2), &[(OPERATOR, state.freeze().expect("freezes"))]).expect_err("is full");
+        assert!(matches!(error, CheckpointError::MapFull { .. }), "{error}");
+        assert!(error.to_string().contains("as large as it may become"), "{error}");
+        assert_eq!(store.reader().verify().expect("is right").entries, 300);
     }
 
     impl CheckpointError {

@@ -15,6 +15,7 @@
 //! - `meta.rs`: what a checkpoint says about itself; the history of the last hundred.
 //! - `lmdb.rs`: the environment; the only user of `heed`.
 //! - `pages.rs`: an independent check of LMDB's pages.
+//! - `readers.rs`: readers in other processes, and the end of those that make the environment grow without bound.
 //! - `worker.rs`: the checkpoint thread.
 //! - `savepoint/`: a checkpoint as one portable file.
 //!
@@ -24,6 +25,7 @@ pub mod layout;
 pub mod lmdb;
 pub mod meta;
 mod pages;
+mod readers;
 pub mod savepoint;
 pub mod worker;
 
@@ -105,6 +107,12 @@ pub enum CheckpointError {
     #[error("no space for a checkpoint in {} ({free_bytes} bytes are free): free some space", .dir.display())]
     NoSpace { dir: PathBuf, free_bytes: u64 },
     #[error(
+        "the state in {} is as large as it may become ({map_bytes} bytes): let it forget (shorter windows, fewer keys); \
+         `forebay explain` says what bounds each query's state",
+        .dir.display()
+    )]
+    MapFull { dir: PathBuf, map_bytes: usize },
+    #[error(
         "the checkpoint in {} is corrupt: {what}; move the state directory away and begin from a savepoint (`forebay \
          checkpoint import FILE`), from a copy of the directory, or anew",
         .dir.display()
@@ -153,6 +161,7 @@ impl CheckpointError {
             CheckpointError::Io { .. }
             | CheckpointError::Lmdb { .. }
             | CheckpointError::NoSpace { .. }
+            | CheckpointError::MapFull { .. }
             | CheckpointError::SinkSync { .. }
             | CheckpointError::Output { .. } => 74,
             CheckpointError::State(error) => error.exit_code(),

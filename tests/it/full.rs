@@ -94,17 +94,33 @@ fn terminate(running: &Running) {
 }
 
 /// A small file system in memory, unmounted when dropped; none where this user may not mount.
-struct SmallDisk(PathBuf);
+pub struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn mount(at: PathBuf) -> Option<SmallDisk> {
+    pub fn mount(at: PathBuf) -> Option<SmallDisk> {
         std::fs::create_dir_all(&at).expect("a directory");
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "tmpfs"]).arg(&at).status();
         mounted.is_ok_and(|status| status.success()).then_some(SmallDisk(at))
     }
 
+    /// One on a device, which learns late that it is full: of ext4 in a file beside it.
+    pub fn mount_ext4(at: PathBuf) -> Option<SmallDisk> {
+        std::fs::create_dir_all(&at).expect("a directory");
+        let image = at.with_extension("ext4");
+        std::fs::File::create(&image).and_then(|file| file.set_len(16 << 20)).expect("an image");
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).status();
+        let made = made.is_ok_and(|status| status.success());
+        let mounted = made
+            && Command::new("mount")
+                .args(["-o", "loop"])
+                .args([&image, &at])
+                .status()
+                .is_ok_and(|status| status.success());
+        mounted.then_some(SmallDisk(at))
+    }
+
     /// Takes all space but so much.
-    fn fill_but(&self, left_bytes: u64) {
+    pub fn fill_but(&self, left_bytes: u64) {
         let path = self.ballast();
         let _full = std::fs::write(&path, vec![b'x'; 16 << 20]);
         let file = std::fs::OpenOptions::new().write(true).open(&path).expect("opens");
@@ -112,7 +128,7 @@ impl SmallDisk {
         file.set_len(length.saturating_sub(left_bytes)).expect("gives back");
     }
 
-    fn free(&self) {
+    pub fn free(&self) {
         std::fs::remove_file(self.ballast()).expect("removes");
     }
 
@@ -128,8 +144,8 @@ impl Drop for SmallDisk {
 }
 
 /// Where file systems cannot be mounted nothing is shown; CI must be able to.
-fn no_mount() {
-    assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a tmpfs: run it as root");
+pub fn no_mount() {
+    assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a tmpfs and an ext4 file: run it as root");
     println!("skipped: this user may not mount a file system");
 }
 

@@ -70,7 +70,7 @@ fn child_commits() {
 /// A record of a process of this test binary, which runs the ignored test `child_commits`.
 fn record_commits() -> Option<Vec<Op>> {
     let place = Place::new();
-    let recorder = recorder(place.path("disk"))?;
+    let recorder = recorder(place.path("disk"), None)?;
     let child = Command::new(std::env::current_exe().expect("is known"))
         .args(["--ignored", "--exact", "power::checkpoints::child_commits"])
         .env(CHILD_DIR, &recorder.root)

@@ -13,11 +13,11 @@ mod recorder;
 use std::path::{Path, PathBuf};
 
 use crate::support::Random;
-use recorder::{Op, Recorder};
+use recorder::{Op, Recorder, SyncFailure};
 
 /// A recording file system; `None`, said aloud, where this user may not mount one.
-fn recorder(root: PathBuf) -> Option<Recorder> {
-    match Recorder::mount(root) {
+fn recorder(root: PathBuf, failure: Option<SyncFailure>) -> Option<Recorder> {
+    match Recorder::mount(root, failure) {
         Ok(recorder) => Some(recorder),
         Err(error) => {
             assert!(std::env::var_os("CI").is_none(), "CI must be able to mount a FUSE file system, as root: {error}");

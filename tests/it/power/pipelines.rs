@@ -5,8 +5,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
+use fuser::Errno;
+
 use super::medium::{Device, Medium};
-use super::recorder::Op;
+use super::recorder::{Op, SyncFailure};
 use super::{cuts, recorder, scratch};
 use crate::support::{FOREBAY, Place, Random, outcome, readings, rounds};
 
@@ -60,11 +62,21 @@ const EVENTS: u64 = 25_000;
 /// Runs the pipeline on a recording file system, fed through standard input if there is any text.
 fn record(config: &str, input: Option<&str>) -> Option<Vec<Op>> {
     let place = Place::new();
-    let recorder = recorder(place.path("disk"))?;
+    let recorder = recorder(place.path("disk"), None)?;
     std::fs::write(recorder.root.join("f.toml"), config).expect("writes");
     let (code, message) = run(&recorder.root, input);
     assert_eq!(code, 0, "{message}");
     Some(recorder.finish())
+}
+
+/// What the tests look at, so that it is known that the record has all of it.
+fn summary(ops: &[Op]) -> String {
+    let count = |is: fn(&Op) -> bool| ops.iter().filter(|op| is(op)).count();
+    let renames = count(|op| matches!(op, Op::Rename { .. }));
+    let removes = count(|op| matches!(op, Op::Remove { .. }));
+    let syncs = count(|op| matches!(op, Op::Sync { .. }));
+    assert!(renames > 20 && syncs > 200, "{renames} renames, {syncs} syncs");
+    format!("{} operations: {syncs} syncs, {renames} renames, {removes} removes", ops.len())
 }
 
 /// Runs `forebay run f.toml` in `dir` to its end.
@@ -141,7 +153,7 @@ fn power_cuts_under_a_file_pipeline() {
         if rows(&dir.join("rolled")) == rolled { Ok(()) } else { Err("the rolled files differ".to_owned()) }
     });
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
-    println!("{count} cuts in {} operations", ops.len());
+    println!("{count} cuts in {}", summary(&ops));
 }
 
 /// A source that cannot be read again: what any sink had shown stays, as the beginning of what comes out.
@@ -169,11 +181,44 @@ fn power_cuts_under_a_pipeline_that_cannot_read_again() {
     let count = rounds("FOREBAY_CUTS", 400) / 8;
     let wrong = cut_runs(&ops, Device::Honest, count, &config, check);
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
-    println!("{count} cuts in {} operations", ops.len());
+    println!("{count} cuts in {}", summary(&ops));
     // A check that cannot fail is no check.
     for device in [Device::Lies, Device::LosesEntries] {
         let wrong = cut_runs(&ops, device, 24, &config, check);
         assert!(!wrong.is_empty(), "{device:?} was not noticed");
         println!("{device:?}: {} of 24 noticed, first {}", wrong.len(), wrong[0]);
     }
+}
+
+/// A sync that fails once ends the process, also if it says that space is wanting; the next start, on what a cut then
+/// leaves, goes on. Only LMDB's own pages may be written and synced again (see `write_error` in src/checkpoint/lmdb.rs).
+#[test]
+fn a_sync_that_fails_once_ends_the_process_and_loses_nothing() {
+    let place = Place::new();
+    let input = place.write("input.ndjson", &readings(11, EVENTS, 20));
+    let config = config("fails", &format!("type = \"file\"\npath = {:?}", input.display().to_string()));
+    place.write("f.toml", &config);
+    assert_eq!(run(place.dir.path(), None).0, 0);
+    let golden = place.text("out/rows.ndjson");
+    let mut ended = 0;
+    for after in (0..200).step_by(13) {
+        let errno = if after % 2 == 0 { Errno::EIO } else { Errno::ENOSPC };
+        let faulty = Place::new();
+        let Some(recorder) = recorder(faulty.path("disk"), Some(SyncFailure { after, errno })) else { return };
+        std::fs::write(recorder.root.join("f.toml"), &config).expect("writes");
+        let (code, message) = run(&recorder.root, None);
+        let ops = recorder.finish();
+        assert!(code == 74 || (code == 0 && after % 2 == 1), "sync {after}, {errno:?}: exit code {code}: {message}");
+        ended += u32::from(code == 74);
+        let mut medium = Medium::new(&ops, Device::Honest);
+        medium.advance(ops.len());
+        let scratch = scratch();
+        let dir = scratch.path().join("image");
+        medium.cut(&mut Random(after)).write(&dir);
+        std::fs::write(dir.join("f.toml"), &config).expect("writes");
+        let (code, message) = run(&dir, None);
+        assert_eq!(code, 0, "after sync {after}: {message}");
+        assert!(std::fs::read_to_string(dir.join("out/rows.ndjson")).expect("text") == golden, "after sync {after}");
+    }
+    assert!(ended >= 8, "{ended} of 16 failures ended the process");
 }

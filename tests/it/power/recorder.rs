@@ -68,6 +68,15 @@ enum Node {
 struct Live {
     nodes: Vec<Node>,
     ops: Vec<Op>,
+    failure: Option<SyncFailure>,
+}
+
+/// A sync that fails, once.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncFailure {
+    /// How many succeed before.
+    pub after: u64,
+    pub errno: Errno,
 }
 
 impl Live {
@@ -147,6 +156,20 @@ impl Live {
         Ok(())
     }
 
+    fn sync(&mut self, inode: u64) -> Result<(), Errno> {
+        match &mut self.failure {
+            Some(SyncFailure { after: 0, errno }) => {
+                let errno = *errno;
+                self.failure = None;
+                return Err(errno);
+            }
+            Some(SyncFailure { after, .. }) => *after -= 1,
+            None => {}
+        }
+        self.ops.push(Op::Sync { inode });
+        Ok(())
+    }
+
     fn remove(&mut self, parent: u64, name: &OsStr, is_dir: bool) -> Result<(), Errno> {
         let inode = self.find(parent, name)?;
         match self.node(inode)? {
@@ -187,9 +210,9 @@ pub struct Recorder {
 impl Recorder {
     /// # Errors
     /// This system or this user cannot mount a FUSE file system.
-    pub fn mount(root: PathBuf) -> io::Result<Recorder> {
+    pub fn mount(root: PathBuf, failure: Option<SyncFailure>) -> io::Result<Recorder> {
         std::fs::create_dir_all(&root)?;
-        let live = Arc::new(Mutex::new(Live { nodes: vec![Node::Dir(BTreeMap::new())], ops: Vec::new() }));
+        let live = Arc::new(Mutex::new(Live { nodes: vec![Node::Dir(BTreeMap::new())], ops: Vec::new(), failure }));
         let mounted = Session::new(Fuse(Arc::clone(&live)), &root, &Config::default())?.spawn()?;
         Ok(Recorder { live, mounted, root })
     }
@@ -367,13 +390,11 @@ impl Filesystem for Fuse {
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.live().ops.push(Op::Sync { inode: inode.0 });
-        reply.ok();
+        done(reply, self.live().sync(inode.0));
     }
 
     fn fsyncdir(&self, _: &Request, inode: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.live().ops.push(Op::Sync { inode: inode.0 });
-        reply.ok();
+        done(reply, self.live().sync(inode.0));
     }
 
     fn readdir(&self, _: &Request, inode: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
