@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 use super::handover::Handover;
 use crate::config::Durability;
 use crate::disk::{LogClock, Stop};
-use crate::event::{LogTime, Lsn, RecordKind, Run, SourceId};
+use crate::event::{Gap, LogTime, Lsn, RecordKind, Run, SourceId};
 use crate::replay_log::{LogError, LogStats, LogWriter, Wait};
-use crate::source::queue::{Popped, Queue};
+use crate::source::queue::{Dropped, Popped, Queue};
 
 /// Bytes of one append at most: bounds memory; larger ones would save no syncs worth having.
 const APPEND_BYTES_MAX: u64 = 1 << 20;
@@ -28,6 +30,8 @@ pub fn append_bytes_max(log_bytes_max: u64) -> usize {
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a log thread without disk space waits at most until it tries again.
 const SPACE_LOOK: Duration = Duration::from_millis(500);
+/// While messages are dropped, one warning per this time.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// What the log thread and the engine tell each other.
 pub struct Shared {
@@ -136,10 +140,12 @@ impl LogThread {
         // Also after a panic, or the engine would wait for ever.
         let _closed = CloseOnDrop(Arc::clone(&self.handover));
         let stop = self.stop.clone();
+        let queue = Arc::clone(&self.queue);
         let mut known = Lsn::ZERO;
         self.writer.set_space_wait(Box::new(move |timeout| {
             shared.want_checkpoint();
             handover.wake();
+            queue.start_dropping();
             if stop.is_requested() {
                 return Wait::Stop;
             }
@@ -154,6 +160,7 @@ impl LogThread {
     }
 
     fn commit_until_closed(&mut self) -> Result<(), LogError> {
+        let mut warned = None;
         loop {
             while self.follows_engine && self.handover.is_full() && !self.shared.is_abandoned() {
                 self.handover.wait_for_room(Duration::from_millis(100));
@@ -167,10 +174,47 @@ impl LogThread {
             self.add_own(&mut runs);
             while let Some(kept) = self.commit(runs)? {
                 runs = kept;
+                self.queue.start_dropping();
+                self.warn_of_drops(&mut warned);
                 if self.shared.wait_for_trim(self.trimmed, Duration::from_millis(100)) == Wait::Stop {
-                    return Ok(());
+                    return self.give_up(runs);
                 }
             }
+            self.warn_of_drops(&mut warned);
+            self.queue.stop_dropping(|source, dropped| self.gap(source, dropped));
+        }
+    }
+
+    /// The record of what a full log could not take.
+    fn gap(&self, source: SourceId, dropped: Dropped) -> Run {
+        let reason = "the log was full (log.when_full = \"drop_newest\")".to_owned();
+        let gap = Gap { reason, messages: Some(dropped.messages), bytes: Some(dropped.bytes) };
+        Run::one(source, RecordKind::Gap, self.clock.now(), &postcard::to_stdvec(&gap).unwrap_or_default())
+    }
+
+    /// The engine is gone and the log stays full: what it cannot take of sources that cannot wait leaves its record in the
+    /// room that is kept for such.
+    fn give_up(&mut self, runs: Vec<Run>) -> Result<(), LogError> {
+        self.queue.close();
+        self.queue.drop_rest(runs);
+        let gaps: Vec<Run> = self.queue.dropped().into_iter().map(|(source, it)| self.gap(source, it)).collect();
+        if self.writer.has_room(&gaps) {
+            self.writer.append(gaps)?;
+        }
+        Ok(())
+    }
+
+    /// Warns of what was dropped, at most once in a while.
+    fn warn_of_drops(&self, warned: &mut Option<Instant>) {
+        let dropped = self.queue.dropped();
+        if dropped.is_empty() || warned.is_some_and(|at| at.elapsed() < WARN_EVERY) {
+            return;
+        }
+        *warned = Some(Instant::now());
+        for (id, Dropped { messages, bytes }) in dropped {
+            let source = self.writer.sources().iter().find(|(known, _)| *known == id).map(|(_, name)| name.as_str());
+            let source = source.unwrap_or_default();
+            warn!(source, messages, bytes, "the log is full: messages of a source that cannot wait are dropped");
         }
     }
 

@@ -29,7 +29,7 @@ use super::handover::Handover;
 use super::open::{self, Opened};
 use super::step::{BATCH_ROWS, Counters};
 use crate::checkpoint::CheckpointThread;
-use crate::config::{Config, OnSourceError, Source};
+use crate::config::{Config, OnSourceError, Source, WhenFull};
 use crate::control::notify;
 use crate::disk::{LogClock, Stop};
 use crate::event::{Lsn, RecordKind, Run, SourceId};
@@ -85,10 +85,13 @@ pub fn run(config: Config, mut signals: Signals) -> Result<Summary, EngineError>
                 return Ok(Summary { end: End::AlreadyFinished, counters, log: LogStats::default() });
             }
         };
-    let queue = Arc::new(Queue::new(config.queue_bytes()));
     let shared = Arc::new(Shared::default());
     let handover = Arc::new(Handover::new(config.queue_bytes(), writer.last_lsn()));
     let ids: Vec<(SourceId, String)> = writer.sources().to_vec();
+    let drops = config.log.when_full == WhenFull::DropNewest;
+    let cannot_wait = config.sources.iter().filter(|source| drops && !source.connector.can_wait());
+    let cannot_wait = cannot_wait.filter_map(|it| Some(ids.iter().find(|(_, name)| *name == it.name)?.0)).collect();
+    let queue = Arc::new(Queue::new(config.queue_bytes()).dropping_for(cannot_wait));
     let (replayed_out, replayed_in) = bounded::<Replayed>(1);
     let (ended_out, ended_in) = bounded::<()>(2);
 

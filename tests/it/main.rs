@@ -6,6 +6,7 @@
 mod commands;
 mod config_errors;
 mod conformance;
+mod drops;
 mod full;
 mod kills;
 mod repair;
