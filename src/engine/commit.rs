@@ -196,8 +196,8 @@ impl LogThread {
     /// room that is kept for such.
     fn give_up(&mut self, runs: Vec<Run>) -> Result<(), LogError> {
         self.queue.close();
-        self.queue.drop_rest(runs);
-        let gaps: Vec<Run> = self.queue.dropped().into_iter().map(|(source, it)| self.gap(source, it)).collect();
+        let mut gaps = self.queue.drop_rest(runs);
+        gaps.extend(self.queue.dropped().into_iter().map(|(source, it)| self.gap(source, it)));
         if self.writer.has_room(&gaps) {
             self.writer.append(gaps)?;
         }

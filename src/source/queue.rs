@@ -235,12 +235,15 @@ impl Queue {
         }
     }
 
-    /// The log will never take these runs, nor what is in the queue: drops of them what may be dropped.
-    pub fn drop_rest(&self, runs: Vec<Run>) {
+    /// The log will never take these runs, nor what is in the queue: drops of them what may be dropped, and gives the gap
+    /// records among them.
+    pub fn drop_rest(&self, runs: Vec<Run>) -> Vec<Run> {
         let mut state = self.state();
         state.bytes = 0;
         let rest = std::mem::take(&mut state.runs);
-        runs.into_iter().chain(rest).filter(|run| self.may_drop(run)).for_each(|run| state.drop_run(&run));
+        let (dropped, kept): (Vec<Run>, Vec<Run>) = runs.into_iter().chain(rest).partition(|run| self.may_drop(run));
+        dropped.iter().for_each(|run| state.drop_run(run));
+        kept.into_iter().filter(|run| run.kind == RecordKind::Gap).collect()
     }
 
     /// What was dropped since [`Queue::stop_dropping`] was called last.
@@ -451,7 +454,8 @@ mod tests {
         eventually(|| queue.blocked());
         queue.start_dropping();
         producer.join().unwrap().unwrap();
-        queue.drop_rest(vec![run(1, b"kept"), run(0, b"can wait")]);
+        let gap = Run::one(SourceId(1), RecordKind::Gap, LogTime(0), b"earlier");
+        assert_eq!(queue.drop_rest(vec![run(1, b"kept"), gap.clone(), run(0, b"can wait")]), [gap]);
         assert_eq!(queue.dropped(), BTreeMap::from([(SourceId(1), Dropped { messages: 2, bytes: 7 })]));
         assert_eq!(queue.bytes(), 0);
     }

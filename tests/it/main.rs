@@ -7,6 +7,8 @@ mod commands;
 mod config_errors;
 mod conformance;
 mod drops;
+mod failing_sync;
+mod flips;
 mod full;
 mod kills;
 mod repair;
