@@ -36,7 +36,7 @@ use crate::state::{Frozen, StateError, StateReader};
 
 pub use lmdb::{CheckpointReader, CheckpointStore, CommitStats, OpenMode, Snapshot, Verified};
 pub use meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows};
-pub use worker::{CheckpointThread, CheckpointWorker, Finished, Job, SinkSync, perform};
+pub use worker::{CheckpointThread, CheckpointWorker, Finished, Job, SinkSync, Space, perform};
 
 /// Name of the environment's directory within the state directory.
 pub const DIRECTORY: &str = "checkpoint";

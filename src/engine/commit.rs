@@ -39,6 +39,8 @@ pub struct Shared {
     deadline_us: AtomicI64,
     /// The log is full: a checkpoint is needed to trim it.
     checkpoint_wanted: AtomicBool,
+    /// A checkpoint finds no space on the disk.
+    space_wanted: AtomicBool,
     /// The engine has failed: waiting for it is in vain.
     abandoned: AtomicBool,
     trim: Mutex<Lsn>,
@@ -51,6 +53,7 @@ impl Default for Shared {
         Shared {
             deadline_us: AtomicI64::new(i64::MAX),
             checkpoint_wanted: AtomicBool::new(false),
+            space_wanted: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             trim: Mutex::new(Lsn::ZERO),
             trimmed: Condvar::new(),
@@ -70,6 +73,7 @@ impl Shared {
     pub fn trim_below(&self, below: Lsn) {
         *self.trim.lock().unwrap_or_else(PoisonError::into_inner) = below;
         self.checkpoint_wanted.store(false, Ordering::Release);
+        self.space_wanted.store(false, Ordering::Release);
         self.trimmed.notify_all();
     }
 
@@ -81,6 +85,15 @@ impl Shared {
     /// Whether the log needs a checkpoint to go on.
     pub fn checkpoint_wanted(&self) -> bool {
         self.checkpoint_wanted.load(Ordering::Acquire)
+    }
+
+    /// A checkpoint needs space on the disk: until one is through, the log takes none and gives back what it can.
+    pub fn want_space(&self) {
+        self.space_wanted.store(true, Ordering::Release);
+    }
+
+    fn space_wanted(&self) -> bool {
+        self.space_wanted.load(Ordering::Acquire)
     }
 
     /// The engine is gone.
@@ -149,8 +162,11 @@ impl LogThread {
             if stop.is_requested() {
                 return Wait::Stop;
             }
-            // In short steps, to hear of a stop.
-            let wait = shared.wait_for_trim(known, timeout.min(SPACE_LOOK));
+            // In short steps, to hear of a stop. What a checkpoint waits for is not snatched from it: it frees the log.
+            let mut wait = shared.wait_for_trim(known, timeout.min(SPACE_LOOK));
+            while wait == Wait::Retry && shared.space_wanted() && !stop.is_requested() {
+                wait = shared.wait_for_trim(known, SPACE_LOOK);
+            }
             if let Wait::Trim(below) = &wait {
                 known = *below;
             }
@@ -164,6 +180,7 @@ impl LogThread {
         loop {
             while self.follows_engine && self.handover.is_full() && !self.shared.is_abandoned() {
                 self.handover.wait_for_room(Duration::from_millis(100));
+                self.give_space()?;
             }
             let popped = self.queue.pop_all(self.append_bytes_max, Some(self.patience()));
             let mut runs = match popped {
@@ -239,6 +256,7 @@ impl LogThread {
             self.writer.trim(below)?;
             self.trimmed = below;
         }
+        self.give_space()?;
         if runs.is_empty() {
             return Ok(None);
         }
@@ -252,6 +270,11 @@ impl LogThread {
         }
         *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.writer.stats();
         Ok(None)
+    }
+
+    /// Gives up the log's spares where a checkpoint finds no space.
+    fn give_space(&mut self) -> Result<(), LogError> {
+        if self.shared.space_wanted() { self.writer.release_spares() } else { Ok(()) }
     }
 
     /// Waits for more until the frame is large or old enough.

@@ -13,6 +13,7 @@ pub mod handover;
 pub mod host;
 pub mod open;
 pub mod repair;
+pub mod reserve;
 pub mod run;
 pub mod source_node;
 pub mod step;

@@ -27,8 +27,9 @@ use super::commit::{LogThread, Shared, append_bytes_max};
 use super::drive::{Driver, Parts, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
+use super::reserve::Reserve;
 use super::step::{BATCH_ROWS, Counters};
-use crate::checkpoint::CheckpointThread;
+use crate::checkpoint::{CheckpointThread, Space};
 use crate::config::{Config, OnSourceError, Source, WhenFull};
 use crate::control::notify;
 use crate::disk::{LogClock, Stop};
@@ -110,7 +111,17 @@ pub fn run(config: Config, mut signals: Signals) -> Result<Summary, EngineError>
     };
     let log = spawn("log", ended_out.clone(), move || log.run())?;
     let wake = Arc::clone(&handover);
-    let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake());
+    let reserve = Reserve::new(Arc::clone(&store.disk), &config.pipeline.state);
+    let (wanting, log_queue) = (Arc::clone(&shared), Arc::clone(&queue));
+    let space = move |space| match space {
+        Space::Wanting => {
+            reserve.release();
+            wanting.want_space();
+            log_queue.wake();
+        }
+        Space::Found => reserve.make(),
+    };
+    let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake(), space);
     let parts = worker.map(|worker| Parts {
         config: Arc::clone(&config),
         engine,

@@ -147,10 +147,7 @@ fn a_stop_behind_a_full_log_counts_what_it_could_not_take() {
     assert_eq!(logged + lost, SENT as u64, "{logged} logged, {lost} lost");
     let stat = place.forebay(&["log", "stat", "state"]);
     let stat = String::from_utf8_lossy(&stat.stdout).into_owned();
-    assert!(
-        stat.contains("feed gap: ") && stat.contains(&format!("lost {lost} messages")),
-        "{stat}"
-    );
+    assert!(stat.contains("feed gap: ") && stat.contains(&format!("lost {lost} messages")), "{stat}");
     // The next start goes on with it, and knows it, too.
     std::fs::remove_file(place.path("stderr.txt")).expect("removes");
     let running = place.start("f.toml");
