@@ -10,6 +10,7 @@ mod drops;
 mod failing_sync;
 mod flips;
 mod full;
+mod idle;
 mod kills;
 mod repair;
 mod sources;
