@@ -40,7 +40,7 @@ use crate::state::{Frozen, StateError, StateReader};
 
 pub use lmdb::{CheckpointReader, CheckpointStore, CommitStats, OpenMode, Pinned, Snapshot, Verified};
 pub use meta::{CheckpointMeta, HistoryEntry, OperatorMeta, OperatorTotals, SinkMeta, SinkRows, Wear};
-pub use worker::{CheckpointThread, CheckpointWorker, Finished, Job, SinkSync, perform};
+pub use worker::{CheckpointThread, CheckpointWorker, Finished, Job, SinkSync, Space, perform};
 
 /// Name of the environment's directory within the state directory.
 pub const DIRECTORY: &str = "checkpoint";

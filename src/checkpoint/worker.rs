@@ -39,6 +39,15 @@ pub struct Job {
     pub syncs: Vec<SinkSync>,
 }
 
+/// What a commit found on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// No space: whoever can spare some should give it.
+    Wanting,
+    /// Enough.
+    Found,
+}
+
 /// How a job ended. The worker holds none of its layers any more.
 #[derive(Debug)]
 pub struct Finished {
@@ -100,13 +109,15 @@ pub struct CheckpointThread {
 }
 
 impl CheckpointThread {
-    /// Starts the thread. `wake` is called whenever [`CheckpointWorker::poll`] has something to give.
+    /// Starts the thread. `wake` is called whenever [`CheckpointWorker::poll`] has something to give, `space` after every
+    /// attempt to commit that has succeeded or failed for want of space.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn start(
         store: Arc<dyn Checkpoints>,
         wake: impl Fn() + Send + 'static,
+        space: impl Fn(Space) + Send + 'static,
     ) -> Result<CheckpointThread, CheckpointError> {
         let (messages, inbox) = channel();
         let (outbox, finished) = channel();
@@ -114,7 +125,7 @@ impl CheckpointThread {
         let shared = Arc::clone(&waiting);
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
-            .spawn(move || run(store.as_ref(), &inbox, Outbox { finished: Some(outbox), wake }, &shared))
+            .spawn(move || run(store.as_ref(), &inbox, Outbox { finished: Some(outbox), wake }, &shared, &space))
             .map_err(|source| CheckpointError::Io { action: "start the thread of", path: DIRECTORY.into(), source })?;
         Ok(CheckpointThread { messages: Some(messages), finished, in_flight: None, waiting, thread: Some(thread) })
     }
@@ -192,7 +203,13 @@ impl<W: Fn()> Drop for Outbox<W> {
     }
 }
 
-fn run<W: Fn()>(store: &dyn Checkpoints, inbox: &Receiver<Message>, outbox: Outbox<W>, waiting: &AtomicBool) {
+fn run<W: Fn()>(
+    store: &dyn Checkpoints,
+    inbox: &Receiver<Message>,
+    outbox: Outbox<W>,
+    waiting: &AtomicBool,
+    space: &dyn Fn(Space),
+) {
     while let Ok(message) = inbox.recv() {
         let job = match message {
             Message::Job(job) => *job,
@@ -202,7 +219,7 @@ fn run<W: Fn()>(store: &dyn Checkpoints, inbox: &Receiver<Message>, outbox: Outb
             }
         };
         let finished = perform(job, |meta, layers| {
-            commit_when_there_is_space(inbox, waiting, meta.id, || store.commit(meta, layers))
+            commit_when_there_is_space(inbox, waiting, space, meta.id, || store.commit(meta, layers))
         });
         let sent = outbox.finished.as_ref().is_some_and(|outbox| outbox.send(finished).is_ok());
         if !sent {
@@ -221,6 +238,7 @@ fn sync_sinks(syncs: Vec<SinkSync>) -> Result<(), CheckpointError> {
 fn commit_when_there_is_space(
     inbox: &Receiver<Message>,
     waiting: &AtomicBool,
+    space: &dyn Fn(Space),
     id: u64,
     mut commit: impl FnMut() -> Result<CommitStats, CheckpointError>,
 ) -> Result<CommitStats, CheckpointError> {
@@ -231,10 +249,14 @@ fn commit_when_there_is_space(
             Err(error @ CheckpointError::NoSpace { .. }) => error,
             other => {
                 waiting.store(false, Ordering::Relaxed);
+                if other.is_ok() {
+                    space(Space::Found);
+                }
                 return other;
             }
         };
         waiting.store(true, Ordering::Relaxed);
+        space(Space::Wanting);
         failures += 1;
         if warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
             warned = Some(Instant::now());
@@ -258,6 +280,7 @@ fn commit_when_there_is_space(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
     use std::sync::atomic::AtomicUsize;
 
     use super::super::lmdb::{CheckpointStore, OpenMode};
@@ -281,9 +304,13 @@ mod tests {
         let store = CheckpointStore::open(&temp.path().join("checkpoint"), OpenMode::Create).expect("creates");
         let woken = Arc::new(AtomicUsize::new(0));
         let wakes = Arc::clone(&woken);
-        let mut worker = CheckpointThread::start(Arc::new(store.clone()), move || {
-            wakes.fetch_add(1, Ordering::SeqCst);
-        })
+        let mut worker = CheckpointThread::start(
+            Arc::new(store.clone()),
+            move || {
+                wakes.fetch_add(1, Ordering::SeqCst);
+            },
+            |_| {},
+        )
         .expect("starts");
         assert!(worker.poll().is_none() && worker.wait_for(Duration::from_secs(60)).is_none());
         let mut state = KeyedState::<u64>::empty(1);
@@ -319,9 +346,13 @@ mod tests {
         let temp = tempfile::tempdir().expect("creates");
         let store = CheckpointStore::open(&temp.path().join("checkpoint"), OpenMode::Create).expect("creates");
         let (wake, woken) = channel();
-        let mut worker = CheckpointThread::start(Arc::new(store), move || {
-            let _ = wake.send(());
-        })
+        let mut worker = CheckpointThread::start(
+            Arc::new(store),
+            move || {
+                let _ = wake.send(());
+            },
+            |_| {},
+        )
         .expect("starts");
         worker.submit(job(1, &mut KeyedState::empty(1), vec![sync(|| panic!("(a test's panic)"))])).expect("takes it");
         woken.recv_timeout(Duration::from_secs(10)).expect("the engine is woken");
@@ -337,20 +368,23 @@ mod tests {
     fn a_commit_waits_for_space() {
         let (_messages, inbox) = channel();
         let waiting = AtomicBool::new(false);
+        let told = Mutex::new(Vec::new());
+        let space = |space| told.lock().expect("not poisoned").push(space);
         let mut tries = 0;
-        let result = commit_when_there_is_space(&inbox, &waiting, 1, || {
+        let result = commit_when_there_is_space(&inbox, &waiting, &space, 1, || {
             tries += 1;
             assert_eq!(waiting.load(Ordering::Relaxed), tries > 1);
             if tries < 3 { Err(no_space()) } else { Ok(CommitStats::default()) }
         });
         assert!(result.is_ok() && tries == 3 && !waiting.load(Ordering::Relaxed));
+        assert_eq!(*told.lock().expect("not poisoned"), [Space::Wanting, Space::Wanting, Space::Found]);
     }
 
     #[test]
     fn a_stop_does_not_wait_for_space() {
         let (messages, inbox) = channel();
         drop(messages);
-        let result = commit_when_there_is_space(&inbox, &AtomicBool::new(false), 1, || Err(no_space()));
+        let result = commit_when_there_is_space(&inbox, &AtomicBool::new(false), &|_| {}, 1, || Err(no_space()));
         assert!(matches!(result, Err(CheckpointError::NoSpace { .. })));
     }
 }

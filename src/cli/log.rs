@@ -202,8 +202,12 @@ pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Log
     }
     writeln!(out)?;
     for ((source, kind), figures) in &log.kinds {
-        let KindSummary { records, payload_bytes } = figures;
-        writeln!(out, "source    {source} {kind}: {}, {}", count(*records, "record"), size_text(*payload_bytes))?;
+        let KindSummary { records, payload_bytes, lost_messages, lost_bytes } = figures;
+        write!(out, "source    {source} {kind}: {}, {}", count(*records, "record"), size_text(*payload_bytes))?;
+        if lost_messages + lost_bytes > 0 {
+            write!(out, "; lost {}, {}", count(*lost_messages, "message"), size_text(*lost_bytes))?;
+        }
+        writeln!(out)?;
     }
     if let Some(wear) = wear {
         writeln!(out, "written   up to the last checkpoint: {}", wear_text(&wear))?;

@@ -91,7 +91,17 @@ pub struct CheckpointPolicy {
 pub struct LogPolicy {
     pub max_size_bytes: u64,
     pub segment_bytes: u64,
+    pub when_full: WhenFull,
     pub compression: Compression,
+}
+
+/// What a log at its cap does with the messages of sources that cannot wait. Those that can always do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Nothing is read until a checkpoint has freed some of it.
+    Block,
+    /// The newest messages are dropped, counted, and leave a gap record.
+    DropNewest,
 }
 
 /// `[source.NAME]`.
@@ -364,7 +374,12 @@ fn read_checkpoint(root: &mut Section<'_>) -> CheckpointPolicy {
 }
 
 fn read_log(root: &mut Section<'_>) -> LogPolicy {
-    let mut policy = LogPolicy { max_size_bytes: 1 << 30, segment_bytes: 16 << 20, compression: Compression::Lz4 };
+    let mut policy = LogPolicy {
+        max_size_bytes: 1 << 30,
+        segment_bytes: 16 << 20,
+        when_full: WhenFull::Block,
+        compression: Compression::Lz4,
+    };
     let Some(mut section) = root.section("log") else { return policy };
     policy.max_size_bytes = section.size("max_size").unwrap_or(policy.max_size_bytes);
     if policy.max_size_bytes < 1 << 20 {
@@ -377,17 +392,8 @@ fn read_log(root: &mut Section<'_>) -> LogPolicy {
         section.problem_at("segment", message, None);
     }
     policy.segment_bytes = segment.unwrap_or(policy.segment_bytes.min(largest)) & !4095;
-    if let Some(word) = section.string("when_full")
-        && word != "block"
-    {
-        let known = word == "drop_newest";
-        let message = if known {
-            "`log.when_full = \"drop_newest\"` is not supported yet".to_owned()
-        } else {
-            format!("`log.when_full` cannot be \"{word}\"")
-        };
-        section.problem_at("when_full", message, Some("write \"block\": a full log holds the sources back".into()));
-    }
+    let choices = [("block", WhenFull::Block), ("drop_newest", WhenFull::DropNewest)];
+    policy.when_full = section.choice("when_full", &choices).unwrap_or(policy.when_full);
     let choices = [("lz4", Compression::Lz4), ("none", Compression::None)];
     policy.compression = section.choice("compression", &choices).unwrap_or(policy.compression);
     section.finish();

@@ -9,13 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::warn;
+
 use super::handover::Handover;
 use super::status::Board;
 use crate::config::Durability;
 use crate::disk::{LogClock, Stop};
-use crate::event::{LogTime, Lsn, RecordKind, Run, SourceId};
+use crate::event::{Gap, LogTime, Lsn, RecordKind, Run, SourceId};
 use crate::replay_log::{LogError, LogStats, LogWriter, Wait};
-use crate::source::queue::{Popped, Queue};
+use crate::source::queue::{Dropped, Popped, Queue};
 
 /// Bytes of one append at most: bounds memory; larger ones would save no syncs worth having.
 const APPEND_BYTES_MAX: u64 = 1 << 20;
@@ -30,6 +32,8 @@ pub fn append_bytes_max(log_bytes_max: u64, memory_bytes: u64) -> usize {
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a log thread without disk space waits at most until it tries again.
 const SPACE_LOOK: Duration = Duration::from_millis(500);
+/// While messages are dropped, one warning per this time.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// What the log thread and the engine tell each other.
 pub struct Shared {
@@ -37,6 +41,8 @@ pub struct Shared {
     deadline_us: AtomicI64,
     /// The log is full: a checkpoint is needed to trim it.
     checkpoint_wanted: AtomicBool,
+    /// A checkpoint finds no space on the disk.
+    space_wanted: AtomicBool,
     /// The engine has failed: waiting for it is in vain.
     abandoned: AtomicBool,
     trim: Mutex<Lsn>,
@@ -51,6 +57,7 @@ impl Default for Shared {
         Shared {
             deadline_us: AtomicI64::new(i64::MAX),
             checkpoint_wanted: AtomicBool::new(false),
+            space_wanted: AtomicBool::new(false),
             abandoned: AtomicBool::new(false),
             trim: Mutex::new(Lsn::ZERO),
             trimmed: Condvar::new(),
@@ -71,6 +78,7 @@ impl Shared {
     pub fn trim_below(&self, below: Lsn) {
         *self.trim.lock().unwrap_or_else(PoisonError::into_inner) = below;
         self.checkpoint_wanted.store(false, Ordering::Release);
+        self.space_wanted.store(false, Ordering::Release);
         self.trimmed.notify_all();
     }
 
@@ -82,6 +90,15 @@ impl Shared {
     /// Whether the log needs a checkpoint to go on.
     pub fn checkpoint_wanted(&self) -> bool {
         self.checkpoint_wanted.load(Ordering::Acquire)
+    }
+
+    /// A checkpoint needs space on the disk: until one is through, the log takes none and gives back what it can.
+    pub fn want_space(&self) {
+        self.space_wanted.store(true, Ordering::Release);
+    }
+
+    fn space_wanted(&self) -> bool {
+        self.space_wanted.load(Ordering::Acquire)
     }
 
     /// The engine is gone.
@@ -141,15 +158,20 @@ impl LogThread {
         // Also after a panic, or the engine would wait for ever.
         let _closed = CloseOnDrop(Arc::clone(&self.handover));
         let stop = self.stop.clone();
+        let queue = Arc::clone(&self.queue);
         let mut known = Lsn::ZERO;
         self.writer.set_space_wait(Box::new(move |timeout| {
             shared.want_checkpoint();
             handover.wake();
+            queue.start_dropping();
             if stop.is_requested() {
                 return Wait::Stop;
             }
-            // In short steps, to hear of a stop.
-            let wait = shared.wait_for_trim(known, timeout.min(SPACE_LOOK));
+            // In short steps, to hear of a stop. What a checkpoint waits for is not snatched from it: it frees the log.
+            let mut wait = shared.wait_for_trim(known, timeout.min(SPACE_LOOK));
+            while wait == Wait::Retry && shared.space_wanted() && !stop.is_requested() {
+                wait = shared.wait_for_trim(known, SPACE_LOOK);
+            }
             if let Wait::Trim(below) = &wait {
                 known = *below;
             }
@@ -159,9 +181,11 @@ impl LogThread {
     }
 
     fn commit_until_closed(&mut self) -> Result<(), LogError> {
+        let mut warned = None;
         loop {
             while self.follows_engine && self.handover.is_full() && !self.shared.is_abandoned() {
                 self.handover.wait_for_room(Duration::from_millis(100));
+                self.give_space()?;
             }
             let popped = self.queue.pop_all(self.append_bytes_max, Some(self.patience()));
             let mut runs = match popped {
@@ -172,10 +196,47 @@ impl LogThread {
             self.add_own(&mut runs);
             while let Some(kept) = self.commit(runs)? {
                 runs = kept;
+                self.queue.start_dropping();
+                self.warn_of_drops(&mut warned);
                 if self.shared.wait_for_trim(self.trimmed, Duration::from_millis(100)) == Wait::Stop {
-                    return Ok(());
+                    return self.give_up(runs);
                 }
             }
+            self.warn_of_drops(&mut warned);
+            self.queue.stop_dropping(|source, dropped| self.gap(source, dropped));
+        }
+    }
+
+    /// The record of what a full log could not take.
+    fn gap(&self, source: SourceId, dropped: Dropped) -> Run {
+        let reason = "the log was full (log.when_full = \"drop_newest\")".to_owned();
+        let gap = Gap { reason, messages: Some(dropped.messages), bytes: Some(dropped.bytes) };
+        Run::one(source, RecordKind::Gap, self.clock.now(), &postcard::to_stdvec(&gap).unwrap_or_default())
+    }
+
+    /// The engine is gone and the log stays full: what it cannot take of sources that cannot wait leaves its record in the
+    /// room that is kept for such.
+    fn give_up(&mut self, runs: Vec<Run>) -> Result<(), LogError> {
+        self.queue.close();
+        let mut gaps = self.queue.drop_rest(runs);
+        gaps.extend(self.queue.dropped().into_iter().map(|(source, it)| self.gap(source, it)));
+        if self.writer.has_room(&gaps) {
+            self.writer.append(gaps)?;
+        }
+        Ok(())
+    }
+
+    /// Warns of what was dropped, at most once in a while.
+    fn warn_of_drops(&self, warned: &mut Option<Instant>) {
+        let dropped = self.queue.dropped();
+        if dropped.is_empty() || warned.is_some_and(|at| at.elapsed() < WARN_EVERY) {
+            return;
+        }
+        *warned = Some(Instant::now());
+        for (id, Dropped { messages, bytes }) in dropped {
+            let source = self.writer.sources().iter().find(|(known, _)| *known == id).map(|(_, name)| name.as_str());
+            let source = source.unwrap_or_default();
+            warn!(source, messages, bytes, "the log is full: messages of a source that cannot wait are dropped");
         }
     }
 
@@ -204,6 +265,7 @@ impl LogThread {
             self.writer.trim(below)?;
             self.trimmed = below;
         }
+        self.give_space()?;
         if runs.is_empty() {
             return Ok(None);
         }
@@ -217,6 +279,11 @@ impl LogThread {
         }
         *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.writer.stats();
         Ok(None)
+    }
+
+    /// Gives up the log's spares where a checkpoint finds no space.
+    fn give_space(&mut self) -> Result<(), LogError> {
+        if self.shared.space_wanted() { self.writer.release_spares() } else { Ok(()) }
     }
 
     /// Waits for more until the frame is large or old enough.

@@ -19,6 +19,7 @@ pub mod host;
 pub mod import;
 pub mod open;
 pub mod repair;
+pub mod reserve;
 pub mod reset;
 pub mod run;
 pub mod source_node;

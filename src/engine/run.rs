@@ -27,12 +27,13 @@ use super::commit::{LogThread, Shared, append_bytes_max};
 use super::drive::{Driver, Parts, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
+use super::reserve::Reserve;
 use super::reset::Choices;
 use super::status::Observed;
 use super::step::{BATCH_ROWS, Counters};
 use super::table::Watcher;
-use crate::checkpoint::CheckpointThread;
-use crate::config::{Config, OnSourceError, Source};
+use crate::checkpoint::{CheckpointThread, Space};
+use crate::config::{Config, OnSourceError, Source, WhenFull};
 use crate::control::notify;
 use crate::control::socket::{self, ControlSocket};
 use crate::disk::{LogClock, Stop};
@@ -101,10 +102,13 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
     if !clock.synchronised() && config.sources.iter().any(|source| source.time.max_future_ms.is_some()) {
         warn!("the clock is not known to be right: until it is, `max_future` refuses nothing");
     }
-    let queue = Arc::new(Queue::new(config.queue_bytes()));
     let shared = Arc::new(Shared::default());
     let handover = Arc::new(Handover::new(config.queue_bytes(), writer.last_lsn()));
     let ids: Vec<(SourceId, String)> = writer.sources().to_vec();
+    let drops = config.log.when_full == WhenFull::DropNewest;
+    let cannot_wait = config.sources.iter().filter(|source| drops && !source.connector.can_wait());
+    let cannot_wait = cannot_wait.filter_map(|it| Some(ids.iter().find(|(_, name)| *name == it.name)?.0)).collect();
+    let queue = Arc::new(Queue::new(config.queue_bytes()).dropping_for(cannot_wait));
     let (replayed_out, replayed_in) = bounded::<Replayed>(1);
     let (ended_out, ended_in) = bounded::<()>(2);
 
@@ -123,7 +127,17 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
     };
     let log = spawn("log", ended_out.clone(), move || log.run())?;
     let (wake, observed_handover) = (Arc::clone(&handover), Arc::clone(&handover));
-    let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake());
+    let reserve = Reserve::new(Arc::clone(&store.disk), &config.pipeline.state);
+    let (wanting, log_queue) = (Arc::clone(&shared), Arc::clone(&queue));
+    let space = move |space| match space {
+        Space::Wanting => {
+            reserve.release();
+            wanting.want_space();
+            log_queue.wake();
+        }
+        Space::Found => reserve.make(),
+    };
+    let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake(), space);
     let parts = worker.map(|worker| Parts {
         config: Arc::clone(&config),
         engine,

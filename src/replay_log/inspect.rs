@@ -11,7 +11,7 @@ use super::recovery::lost;
 use super::segment::{list, segment_name, spare_name};
 use super::{LogError, LogReader};
 use crate::disk::Disk;
-use crate::event::{Frame, LogTime, Lsn, SourceId};
+use crate::event::{Frame, Gap, LogTime, Lsn, RecordKind, SourceId};
 
 /// A log in figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +50,15 @@ pub struct SegmentSummary {
 pub struct KindSummary {
     pub records: u64,
     pub payload_bytes: u64,
+    /// Messages and bytes that gap records say were lost, where they know.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_messages: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_bytes: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Summary {
@@ -103,6 +112,12 @@ impl Summary {
             let kind = self.kinds.entry((reader.source_label(run.source), run.kind.name())).or_default();
             kind.records += run.len() as u64;
             kind.payload_bytes += run.payload.len() as u64;
+            if run.kind == RecordKind::Gap {
+                for gap in run.records().filter_map(|payload| postcard::from_bytes::<Gap>(payload).ok()) {
+                    kind.lost_messages += gap.messages.unwrap_or(0);
+                    kind.lost_bytes += gap.bytes.unwrap_or(0);
+                }
+            }
         }
     }
 }

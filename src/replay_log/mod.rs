@@ -10,7 +10,7 @@
 //! - `writer`, `reader`, `recovery`, `repair`
 //! - `inspect`: what `log stat` and `log verify` gather
 //!
-//! It does not know what records mean, when to commit or when a checkpoint allows a trim.
+//! It does not know what records mean (`inspect` sums up what gap records say), when to commit or when a checkpoint allows a trim.
 //!
 //! [`Frame`]: crate::event::Frame
 

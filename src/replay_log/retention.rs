@@ -125,6 +125,18 @@ impl Segments {
         Ok(Active { file, path, number: header.number, header_bytes, segment_bytes: self.options.segment_bytes })
     }
 
+    /// Removes the spares: others need their space more. The next roll fills a new file.
+    pub fn release_spares(&mut self) -> Result<(), LogError> {
+        if self.spares.is_empty() {
+            return Ok(());
+        }
+        while let Some(number) = self.spares.pop() {
+            let path = self.dir.join(spare_name(number));
+            self.disk.remove(&path).map_err(LogError::io("remove", &path))?;
+        }
+        self.sync_dir()
+    }
+
     /// A spare of full length, made where there is none.
     fn take_spare(&mut self) -> Result<u64, LogError> {
         let mut waited = Waited::default();

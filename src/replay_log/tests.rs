@@ -25,6 +25,8 @@ struct Faults {
     /// Writes that find no space from now on.
     no_space: AtomicI64,
     fail_sync: AtomicBool,
+    /// Bytes read so far.
+    read_bytes: AtomicU64,
 }
 
 impl Default for Faults {
@@ -34,6 +36,7 @@ impl Default for Faults {
             changes: AtomicU64::new(0),
             no_space: AtomicI64::new(0),
             fail_sync: AtomicBool::new(false),
+            read_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -95,7 +98,9 @@ impl Disk for TestDisk {
 
 impl DiskFile for TestFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buffer, offset)
+        let got = self.0.read_at(buffer, offset)?;
+        self.1.read_bytes.fetch_add(got as u64, Ordering::Relaxed);
+        Ok(got)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
@@ -517,6 +522,38 @@ fn the_ring_rolls_trims_and_recycles_and_stale_frames_never_count() {
     assert_eq!(recovered.last_lsn, Lsn(59));
     append_large(&mut writer, 100).unwrap();
     assert_eq!(read_from(dir, 60).unwrap()[0].runs[0].time, LogTime(100));
+}
+
+#[test]
+fn a_start_reads_the_headers_of_earlier_segments_and_only_the_last_one_whole() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let options = LogOptions { max_bytes: 64 * SEGMENT_BYTES_MIN, ..OPTIONS };
+    let open_it = |disk: &TestDisk| open(Arc::new(disk.clone()), dir, named(), options, Lsn::ZERO).unwrap().0;
+    let read_by_a_start = || {
+        let disk = TestDisk::default();
+        let writer = open_it(&disk);
+        (writer.stats().segments, disk.0.read_bytes.load(Ordering::Relaxed))
+    };
+    let mut writer = open_it(&TestDisk::default());
+    let mut time = 0;
+    while writer.stats().segments < 20 {
+        append_large(&mut writer, time).unwrap();
+        time += 1;
+    }
+    drop(writer);
+    let (segments, bytes) = read_by_a_start();
+    assert_eq!(segments, 20);
+    // Once each frame, once in search of one behind the end, once the last frame again.
+    assert!(bytes < 20 * HEADER_BYTES + 3 * SEGMENT_BYTES_MIN, "{bytes} of {}", 20 * SEGMENT_BYTES_MIN);
+    // Ten segments fewer cost ten headers less.
+    for number in 1..=10 {
+        std::fs::remove_file(segment_path(dir, number)).unwrap();
+    }
+    let disk = TestDisk::default();
+    let cut = LogReader::open(Arc::new(TestDisk::default()), dir, Lsn::ZERO).unwrap().position();
+    open(Arc::new(disk.clone()), dir, named(), options, Lsn(cut.0 - 1)).unwrap();
+    assert_eq!(bytes - disk.0.read_bytes.load(Ordering::Relaxed), 10 * HEADER_BYTES);
 }
 
 #[test]

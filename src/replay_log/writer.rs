@@ -184,6 +184,16 @@ impl LogWriter {
         self.poison_on_failure(result)
     }
 
+    /// Gives back the space of files that wait to become segments.
+    ///
+    /// # Errors
+    /// The disk failed; the writer takes nothing more.
+    pub fn release_spares(&mut self) -> Result<(), LogError> {
+        self.check_poisoned()?;
+        let result = self.segments.release_spares();
+        self.poison_on_failure(result)
+    }
+
     /// Sets what is done while there is no space. At first it gives up at once.
     pub fn set_space_wait(&mut self, wait: SpaceWait) {
         self.segments.space_wait = wait;

@@ -194,6 +194,12 @@ impl SourceConfig {
         matches!(self, SourceConfig::File(_))
     }
 
+    /// Whether the other side of the source loses nothing, however long nobody reads: input that ends, or that can be read
+    /// again. A peer or a device that is not read loses or blocks.
+    pub fn can_wait(&self) -> bool {
+        self.is_bounded() || self.is_replayable()
+    }
+
     /// Lowers the bound of a message to what the log can take; for a bound that nobody has set.
     pub fn limit_messages(&mut self, bytes_max: usize) {
         let framing = match self {

@@ -3,8 +3,12 @@
 //! Producers are async and wait while the queue is full (backpressure: a source that waits here reads nothing); the
 //! consumer is a plain thread that blocks. Invariants: runs of one producer stay in order; producers that wait are
 //! served in the order they came; the queue holds at most its limit in bytes, or one run that alone exceeds it.
+//!
+//! Messages of sources that cannot wait are dropped and counted instead, but only while the consumer says that the log is
+//! full *and* the queue is full, too. The consumer takes the counts as gap records, which enter the queue where the
+//! messages would have. These sources do not queue up behind those that wait.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,12 +16,20 @@ use std::time::{Duration, Instant};
 use event_listener::Event;
 use thiserror::Error;
 
-use crate::event::Run;
+use crate::event::{RecordKind, Run, SourceId};
 
 /// The queue takes no more runs: the engine stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the replay log takes no more input")]
 pub struct Closed;
+
+/// What a full log could not take of one source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    pub messages: u64,
+    /// Bytes of the messages.
+    pub bytes: u64,
+}
 
 /// What [`Queue::pop_all`] came back with.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,6 +50,10 @@ pub struct Queue {
     filled: Condvar,
     /// Tells the producer at the head of `turn` that there is room.
     drained: Event,
+    /// Sources that cannot wait.
+    droppable: BTreeSet<SourceId>,
+    /// Tells their producers that there is room, or that there is none for long.
+    decided: Event,
     /// Held by the one producer that may enter next: the others queue behind it, in order.
     turn: smol::lock::Mutex<()>,
     waiting: AtomicUsize,
@@ -49,6 +65,17 @@ struct State {
     bytes: usize,
     closed: bool,
     woken: bool,
+    /// The log is full: what does not fit is dropped where it may be.
+    dropping: bool,
+    dropped: BTreeMap<SourceId, Dropped>,
+}
+
+impl State {
+    fn drop_run(&mut self, run: &Run) {
+        let dropped = self.dropped.entry(run.source).or_default();
+        dropped.messages += run.len() as u64;
+        dropped.bytes += run.payload.len() as u64;
+    }
 }
 
 impl Queue {
@@ -59,9 +86,22 @@ impl Queue {
             state: Mutex::default(),
             filled: Condvar::new(),
             drained: Event::new(),
+            droppable: BTreeSet::new(),
+            decided: Event::new(),
             turn: smol::lock::Mutex::new(()),
             waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// Messages of these sources are dropped rather than waited with, while the log is full.
+    #[must_use]
+    pub fn dropping_for(self, sources: BTreeSet<SourceId>) -> Queue {
+        Queue { droppable: sources, ..self }
+    }
+
+    /// Whether a full log may drop this run. What is no message (a connection's end, a gap) may not be lost.
+    fn may_drop(&self, run: &Run) -> bool {
+        matches!(run.kind, RecordKind::Data | RecordKind::Bad) && self.droppable.contains(&run.source)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -76,6 +116,19 @@ impl Queue {
     /// The queue was closed.
     pub async fn push(&self, run: Run) -> Result<(), Closed> {
         let mut run = run;
+        if self.may_drop(&run) {
+            let mut waiting = None;
+            loop {
+                let listener = self.decided.listen();
+                run = match self.offer(run) {
+                    Offered::Taken => return Ok(()),
+                    Offered::Closed => return Err(Closed),
+                    Offered::Full(run) => run,
+                };
+                waiting.get_or_insert_with(|| Waiting::new(&self.waiting));
+                listener.await;
+            }
+        }
         let _turn = self.turn.lock().await;
         let mut waiting = None;
         loop {
@@ -103,6 +156,10 @@ impl Queue {
             return Offered::Closed;
         }
         if !state.runs.is_empty() && state.bytes.saturating_add(size) > self.limit_bytes {
+            if state.dropping && self.may_drop(&run) {
+                state.drop_run(&run);
+                return Offered::Taken;
+            }
             return Offered::Full(run);
         }
         state.bytes = state.bytes.saturating_add(size);
@@ -123,6 +180,7 @@ impl Queue {
                 let runs = take(&mut state, max_bytes);
                 drop(state);
                 self.drained.notify(1);
+                self.decided.notify(usize::MAX);
                 return Popped::Runs(runs);
             }
             if state.closed {
@@ -155,6 +213,42 @@ impl Queue {
         self.state().closed = true;
         self.filled.notify_all();
         self.drained.notify(usize::MAX);
+        self.decided.notify(usize::MAX);
+    }
+
+    /// The log is full: from now on messages that find the queue full, too, are dropped where they may be.
+    pub fn start_dropping(&self) {
+        if !self.droppable.is_empty() {
+            self.state().dropping = true;
+            self.decided.notify(usize::MAX);
+        }
+    }
+
+    /// The log has room again: what was dropped enters the queue as the records that `gap` makes of it.
+    pub fn stop_dropping(&self, mut gap: impl FnMut(SourceId, Dropped) -> Run) {
+        let mut state = self.state();
+        state.dropping = false;
+        for (source, dropped) in std::mem::take(&mut state.dropped) {
+            let run = gap(source, dropped);
+            state.bytes = state.bytes.saturating_add(run.size_bytes());
+            state.runs.push_back(run);
+        }
+    }
+
+    /// The log will never take these runs, nor what is in the queue: drops of them what may be dropped, and gives the gap
+    /// records among them.
+    pub fn drop_rest(&self, runs: Vec<Run>) -> Vec<Run> {
+        let mut state = self.state();
+        state.bytes = 0;
+        let rest = std::mem::take(&mut state.runs);
+        let (dropped, kept): (Vec<Run>, Vec<Run>) = runs.into_iter().chain(rest).partition(|run| self.may_drop(run));
+        dropped.iter().for_each(|run| state.drop_run(run));
+        kept.into_iter().filter(|run| run.kind == RecordKind::Gap).collect()
+    }
+
+    /// What was dropped since [`Queue::stop_dropping`] was called last.
+    pub fn dropped(&self) -> BTreeMap<SourceId, Dropped> {
+        self.state().dropped.clone()
     }
 
     /// Whether a producer waits for room.
@@ -311,6 +405,59 @@ mod tests {
         queue.pop_all(usize::MAX, None);
         producer.join().unwrap().unwrap();
         assert_eq!(payloads(queue.pop_all(usize::MAX, None)), [b"next"]);
+    }
+
+    #[test]
+    fn a_source_that_cannot_wait_drops_its_newest_only_while_log_and_queue_are_full() {
+        let queue = Arc::new(Queue::new(200).dropping_for(BTreeSet::from([SourceId(1)])));
+        let push = |source, payload: &'static [u8]| smol::block_on(queue.push(run(source, payload)));
+        push(1, b"a").unwrap();
+        queue.start_dropping();
+        push(1, b"b").unwrap();
+        assert!(queue.dropped().is_empty(), "there was room");
+        // One that can wait does, and is not in the way of the other.
+        let waiter = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || smol::block_on(queue.push(run(0, b"waits")))
+        });
+        eventually(|| queue.blocked());
+        push(1, b"ccc").unwrap();
+        push(1, b"dd").unwrap();
+        assert_eq!(queue.dropped(), BTreeMap::from([(SourceId(1), Dropped { messages: 2, bytes: 5 })]));
+        queue.stop_dropping(|source, dropped| {
+            Run::one(source, RecordKind::Gap, LogTime(0), format!("{dropped:?}").as_bytes())
+        });
+        assert!(queue.dropped().is_empty());
+        // Full, but the log is not: it waits.
+        let second = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || smol::block_on(queue.push(run(1, b"e")))
+        });
+        let mut seen = Vec::new();
+        while seen.len() < 5 {
+            seen.extend(payloads(queue.pop_all(1, None)));
+        }
+        waiter.join().unwrap().unwrap();
+        second.join().unwrap().unwrap();
+        assert_eq!(seen[..3], [b"a".to_vec(), b"b".to_vec(), b"Dropped { messages: 2, bytes: 5 }".to_vec()]);
+        assert!(seen[3..].contains(&b"waits".to_vec()) && seen[3..].contains(&b"e".to_vec()), "{seen:?}");
+    }
+
+    #[test]
+    fn a_source_that_waits_is_freed_when_the_log_is_full_and_the_rest_is_counted() {
+        let queue = Arc::new(Queue::new(100).dropping_for(BTreeSet::from([SourceId(1)])));
+        smol::block_on(queue.push(run(0, &[0; 40]))).unwrap();
+        let producer = std::thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || smol::block_on(queue.push(run(1, b"xyz")))
+        });
+        eventually(|| queue.blocked());
+        queue.start_dropping();
+        producer.join().unwrap().unwrap();
+        let gap = Run::one(SourceId(1), RecordKind::Gap, LogTime(0), b"earlier");
+        assert_eq!(queue.drop_rest(vec![run(1, b"kept"), gap.clone(), run(0, b"can wait")]), [gap]);
+        assert_eq!(queue.dropped(), BTreeMap::from([(SourceId(1), Dropped { messages: 2, bytes: 7 })]));
+        assert_eq!(queue.bytes(), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is full, and what blocks: a disk without space, a reader that takes nothing, a log at its cap. The pipeline waits,
 //! goes on by itself, loses and repeats nothing, and ends when it is asked to.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -181,6 +181,82 @@ fn a_full_disk_under_the_output_is_waited_for() {
         assert_eq!(running.wait(PATIENCE), 0, "{}", place.text("stderr.txt"));
         assert!(place.text("disk/out/rows.ndjson") == rows());
     }
+}
+
+/// The state grows with every key, so each checkpoint needs new pages; the output is on another disk.
+#[test]
+fn a_checkpoint_on_a_full_disk_takes_what_is_kept_for_it() {
+    let place = Place::new();
+    place.write(
+        "f.toml",
+        r#"
+[pipeline]
+name = "full"
+state = "disk/state"
+[durability]
+delay = "5ms"
+[checkpoint]
+every = "50ms"
+[log]
+max_size = "1MiB"
+segment = "64KiB"
+compression = "none"
+[source.plant]
+type = "file"
+path = "input.ndjson"
+follow = true
+columns = { n = "INT" }
+[query.rows]
+sql = "SELECT n FROM (SELECT n, ROW_NUMBER() OVER (PARTITION BY n ORDER BY _arrival) AS r FROM plant) WHERE r = 1"
+[sink.rows]
+from = "rows"
+type = "file"
+path = "out/rows.ndjson"
+"#,
+    );
+    let Some(disk) = SmallDisk::mount(place.path("disk")) else { return no_mount() };
+    let mut given = 0;
+    let mut give = |count: usize| {
+        let line = |n: usize| format!("{{\"n\":{n},\"pad\":\"{:0300}\"}}\n", 0);
+        let text: String = (given..given + count).map(line).collect();
+        let mut file =
+            std::fs::OpenOptions::new().append(true).create(true).open(place.path("input.ndjson")).expect("opens");
+        file.write_all(text.as_bytes()).expect("writes");
+        given += count;
+        until(PATIENCE, "rows come out", || (place.text("out/rows.ndjson").lines().count() == given).then_some(()));
+        given
+    };
+    let checkpointed = || {
+        let shown = place.forebay(&["checkpoint", "show", "disk/state", "--format", "json"]);
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap_or_default();
+        shown["sinks"][0]["rows"].as_u64().unwrap_or(0) as usize
+    };
+    let has = |suffix: &str| {
+        let names = |dir: &str| std::fs::read_dir(place.path(dir)).into_iter().flatten().filter_map(Result::ok);
+        let mut all = names("disk/state").chain(names("disk/state/log"));
+        all.any(|entry| entry.file_name().to_string_lossy().ends_with(suffix))
+    };
+
+    let running = place.start("f.toml");
+    for _ in 0..10 {
+        give(300);
+    }
+    until(PATIENCE, "the log was trimmed", || has(".spare").then_some(()));
+    assert!(has("reserve"));
+    until(PATIENCE, "a checkpoint", || (checkpointed() == 3000).then_some(()));
+    disk.fill_but(0);
+    for _ in 0..4 {
+        give(300);
+    }
+    until(PATIENCE, "a checkpoint on a full disk", || (checkpointed() == 4200).then_some(()));
+    let told = place.text("stderr.txt");
+    assert!(told.contains("no space for a checkpoint") && told.contains("takes the space kept for it"), "{told}");
+    assert!(!has("reserve"), "it is used");
+    disk.free();
+    let count = give(300);
+    until(PATIENCE, "the reserve is made again", || has("reserve").then_some(()));
+    assert_eq!(running.stop(), 0, "{}", place.text("stderr.txt"));
+    assert!(place.text("out/rows.ndjson") == (0..count).map(|n| format!("{{\"n\":{n}}}\n")).collect::<String>());
 }
 
 #[test]
