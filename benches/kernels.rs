@@ -19,6 +19,7 @@ use std::sync::Arc;
 use forebay::config::{self, Config};
 use forebay::disk::RealDisk;
 use forebay::engine::open::{Opened, Start, commit_now, open};
+use forebay::engine::reset::Choices;
 use forebay::event::{Epoch, Frame, LogTime, Lsn, RecordKind, Run, SourceId};
 use forebay::expr::{DataType, Field};
 use forebay::format::FormatConfig;
@@ -136,7 +137,7 @@ path = "{0}/out.ndjson"
         dir.display()
     );
     let config = config::parse("kernels.toml", &text).expect("a configuration");
-    let Start::Go(opened) = open(&config, 8192).expect("opens") else { panic!("a new state") };
+    let Start::Go(opened) = open(&config, 8192, &Choices::default()).expect("opens") else { panic!("a new state") };
     let mut opened = *opened;
     let source = opened.writer.sources()[0].0;
     for frame in frames(events, devices, source, opened.engine.last_lsn().plus(1)) {

@@ -10,7 +10,7 @@
 
 mod bulk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::ops::{Bound, ControlFlow};
@@ -958,7 +958,8 @@ impl CheckpointReader {
             for group in 0..KEY_GROUPS {
                 let txn = self.env.begin()?;
                 let meta = self.env.meta(&txn)?.unwrap_or_default();
-                let checked = self.env.verify_group(&txn, &meta, operator, group, &mut |_, _| Ok::<_, CheckpointError>(()))?;
+                let checked =
+                    self.env.verify_group(&txn, &meta, operator, group, &mut |_, _| Ok::<_, CheckpointError>(()))?;
                 drop(txn);
                 verified.add(checked);
                 pause(checked.bytes);
@@ -1003,7 +1004,6 @@ fn verify_pages(dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), Checkpoint
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
 

@@ -41,6 +41,7 @@ pub fn run(config: &Config, test: &Test) -> Result<Vec<Vec<String>>, EngineError
             from: expected.stream.clone(),
             fields: expected.fields.clone(),
             columns: expected.columns.clone(),
+            adopt: false,
         });
     }
     let ids: Vec<(SourceId, String)> = (0u16..).map(SourceId).zip(config.logged_names()).collect();
@@ -152,7 +153,7 @@ impl Sink for Keep {
         Ok(())
     }
 
-    fn replayed(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    fn replayed(&mut self) -> Result<bool, SinkError> {
+        Ok(false)
     }
 }

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use heed::PutFlags;
 
 use super::{
-    CheckpointReader, DATA_FILE, Environment, META_KEY, OpenMode, PagesError, Txn, Verified, Visit, Writer, corrupt,
-    create, io_error, micros, pages,
+    CheckpointReader, Environment, META_KEY, OpenMode, Txn, Verified, Visit, Writer, create, micros, verify_pages,
 };
 use crate::checkpoint::layout::{self, Group};
 use crate::checkpoint::{CheckpointError, CheckpointMeta, CheckpointStore, HistoryEntry, SinkRows};

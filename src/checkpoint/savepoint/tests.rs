@@ -42,6 +42,7 @@ fn meta() -> CheckpointMeta {
         config: "[pipeline]\nname = \"plant-a\"\n".repeat(5),
         semantics_version: 1,
         program_version: "0.1.0".to_owned(),
+        ..CheckpointMeta::default()
     }
 }
 
