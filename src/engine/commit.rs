@@ -177,7 +177,12 @@ impl LogThread {
             }
             wait
         }));
-        self.commit_until_closed()
+        let result = self.commit_until_closed();
+        if result.is_err() {
+            // There is no room for their records.
+            self.warn_of_drops(&mut None);
+        }
+        result
     }
 
     fn commit_until_closed(&mut self) -> Result<(), LogError> {
@@ -219,6 +224,7 @@ impl LogThread {
     fn give_up(&mut self, runs: Vec<Run>) -> Result<(), LogError> {
         self.queue.close();
         let mut gaps = self.queue.drop_rest(runs);
+        self.warn_of_drops(&mut None);
         gaps.extend(self.queue.dropped().into_iter().map(|(source, it)| self.gap(source, it)));
         if self.writer.has_room(&gaps) {
             self.writer.append(gaps)?;

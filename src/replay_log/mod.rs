@@ -10,7 +10,8 @@
 //! - `writer`, `reader`, `recovery`, `repair`
 //! - `inspect`: what `log stat` and `log verify` gather
 //!
-//! It does not know what records mean (`inspect` sums up what gap records say), when to commit or when a checkpoint allows a trim.
+//! It does not know what records mean (but `inspect` sums up what gap records say), when to commit or when a checkpoint
+//! allows a trim.
 //!
 //! [`Frame`]: crate::event::Frame
 
@@ -78,5 +79,7 @@ pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, LogErro
     Ok(Some(Identity { pipeline: found.pipeline, epoch: found.epoch, sources: found.sources }))
 }
 
+#[cfg(test)]
+mod repair_tests;
 #[cfg(test)]
 mod tests;

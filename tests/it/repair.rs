@@ -364,6 +364,33 @@ fn a_torn_last_line_is_not_adopted() {
     assert!(message.contains("does not end with a line end"), "{message}");
 }
 
+/// After a repair the output holds rows whose records were cut: they stay, on request.
+#[test]
+fn an_output_ahead_of_a_repaired_log_is_adopted_on_request() {
+    let mut it = Fed::new();
+    let mut running = started(&it.place);
+    for _ in 0..5 {
+        it.give(20);
+    }
+    running.kill();
+    let path = segments(&it.place.path("state/log")).pop().expect("a segment");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let frames: Vec<usize> = (0..bytes.len() - 4).step_by(8).filter(|at| bytes[*at..].starts_with(b"FbF1")).collect();
+    bytes[frames[frames.len() / 2] + 80] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+    let old = it.place.text("out/rows.ndjson");
+    assert_eq!(outcome(&it.place.forebay(&["run", "f.toml"])).0, 65);
+    let (code, message) = outcome(&it.place.forebay(&["log", "repair", "state", "--yes"]));
+    assert_eq!(code, 0, "{message}");
+    let (code, message) = outcome(&it.place.forebay(&["run", "f.toml"]));
+    assert_eq!(code, 65, "{message}");
+    assert!(message.contains(&old.len().to_string()) && message.contains("--adopt"), "{message}");
+    let running = it.start_adopting();
+    it.give(10);
+    assert_eq!(running.stop(), 0, "{}", it.place.text("stderr.txt"));
+    assert!(it.place.text("out/rows.ndjson") == old + &lines(100..110));
+}
+
 /// A state that was made anew beside an output of another life: nothing is appended silently.
 #[test]
 fn an_output_of_another_life_is_refused() {
