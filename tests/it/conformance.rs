@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay::config::{self, Config};
 use forebay::disk::RealDisk;
@@ -14,7 +15,7 @@ use forebay::event::{RecordKind, Run, SourceId};
 use forebay::replay_log::{LogReader, log_dir};
 use serde_json::Value;
 
-use crate::support::{Place, Random};
+use crate::support::{Place, Random, until};
 
 const BATCH_ROWS: [usize; 3] = [1, 7, 8192];
 
@@ -99,7 +100,13 @@ fn interleaved(inputs: &[(usize, Vec<String>)], order: Order) -> Vec<(usize, Str
 }
 
 fn opened(config: &Config, batch_rows: usize) -> Opened {
-    match open(config, batch_rows, &Choices::default()).unwrap_or_else(|error| panic!("opens: {error}")) {
+    // A process that another test is just starting has this one's lock for a moment, until it runs its own program.
+    let start =
+        until(Duration::from_secs(10), "the lock is free", || match open(config, batch_rows, &Choices::default()) {
+            Err(error) if error.exit_code() == 75 => None,
+            start => Some(start.unwrap_or_else(|error| panic!("opens: {error}"))),
+        });
+    match start {
         Start::Go(opened) => *opened,
         Start::Finished(_) => panic!("the state is finished already"),
     }
