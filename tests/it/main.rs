@@ -9,6 +9,7 @@ mod conformance;
 mod full;
 mod kills;
 mod memory;
+mod parts;
 mod scrub;
 mod sources;
 mod start;
