@@ -6,7 +6,8 @@
 //! watermark changes. An operator with one input walks rows and marks by position; rows that a mark frees take the
 //! mark's position and stand before it. An operator with several inputs merges them by (position, input from left to
 //! right, rows before marks). So the result does not depend on where a stream is cut into chunks: batch size 1 is the
-//! specification, and the engine closes every position of a step in every operator before the next step.
+//! specification, and the engine closes every position of a step in every operator before the next step. An operator
+//! that may free more rows than memory holds hands them on in parts: see [`parts`].
 //!
 //! ## State
 //! Bulk state lives in [`KeyedState`](crate::state::KeyedState); what is small and always resident (watermarks) is

@@ -80,3 +80,31 @@ impl<V: Clone + DeserializeOwned> Iterator for Merged<'_, V> {
         self.step().transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Checkpointed, KeyedState};
+
+    #[test]
+    fn namespaces_merge_in_their_order_whatever_layers_they_lie_in() {
+        let mut state = KeyedState::<Vec<u8>>::empty(1);
+        let mut put = |state: &mut KeyedState<Vec<u8>>, namespace: i64, key: &str, value: u8| {
+            state.entry(namespace, key.as_bytes(), Vec::new).expect("reads").push(value);
+        };
+        put(&mut state, 1, "a", 1);
+        put(&mut state, 2, "a", 2);
+        put(&mut state, 3, "c", 3);
+        let _frozen = state.freeze().expect("freezes");
+        put(&mut state, 3, "a", 4);
+        put(&mut state, 2, "b", 5);
+        put(&mut state, 1, "a", 6);
+        state.remove(3, b"c");
+        let merged = state.merged_entries(&[1, 2, 3], |namespace| namespace == 1, |all, later| all.extend(later));
+        let merged: Vec<(Vec<u8>, Vec<u8>)> =
+            merged.map(|entry| entry.expect("reads")).map(|(key, value)| (key.to_vec(), value)).collect();
+        assert_eq!(merged, [(b"a".to_vec(), vec![1, 6, 2, 4]), (b"b".to_vec(), vec![5])]);
+        assert_eq!(state.namespaces().iter().copied().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(state.get(1, b"a").expect("reads"), None);
+        assert_eq!(state.get(2, b"a").expect("reads").as_deref(), Some(&vec![2]));
+    }
+}

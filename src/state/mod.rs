@@ -19,6 +19,7 @@
 //! order is the order of output (arrow-row encoding). Values are stored as postcard.
 //!
 //! Not here: disk (`checkpoint/`), and a bound on memory: [`Checkpointed::memory_bytes`] is what the engine bounds.
+//! What is read of a namespace comes in key order without being gathered first, so it may be more than memory holds.
 
 mod key;
 mod keyed;

@@ -26,6 +26,7 @@ mod power;
 mod readers;
 mod repair;
 mod savepoints;
+mod parts;
 mod scrub;
 mod sources;
 mod sources;
