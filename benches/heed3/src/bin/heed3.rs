@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use aead::consts::{U0, U12, U16, U32};
 use aead::{AeadCore, AeadInPlace, Key, KeyInit, KeySizeUser, Nonce, Tag};
 use chacha20poly1305::ChaCha20Poly1305;
 use heed3::types::Bytes;
 use heed3::{CommitOrAbort, EncryptedDatabase, EncryptedEnv, EnvOpenOptions};
-use heed3_bench::{Contender, FLIP_KEYS, Res, Subject, run, value};
+use heed3_bench::{Contender, Cost, FLIP_KEYS, Res, Subject, cost, run, value};
 
 const MAP_BYTES: usize = 8 << 30;
 
@@ -94,15 +93,15 @@ impl Heed3 {
 }
 
 impl Subject for Heed3 {
-    fn commit(&mut self, round: u64, keys: &[u64]) -> Res<Duration> {
+    fn commit(&mut self, round: u64, keys: &[u64]) -> Res<Cost> {
         let changes: BTreeMap<Vec<u8>, Vec<u8>> = keys.iter().map(|key| stored(round, *key)).collect();
-        let started = Instant::now();
-        let mut txn = self.env.write_txn()?;
-        for (key, value) in &changes {
-            self.db.put(&mut txn, key, value)?;
-        }
-        txn.commit()?;
-        Ok(started.elapsed())
+        cost(|| {
+            let mut txn = self.env.write_txn()?;
+            for (key, value) in &changes {
+                self.db.put(&mut txn, key, value)?;
+            }
+            Ok(txn.commit()?)
+        })
     }
 
     fn read(&mut self, keys: &[u64]) -> Res<()> {
