@@ -179,7 +179,7 @@ mod tests {
             assert!(readers.iter().all(|reader| reader.pid as u32 == std::process::id()));
             readers.iter().map(|reader| reader.txn).collect::<Vec<_>>()
         };
-        assert_eq!(txns(), Vec::<u64>::new());
+        assert!(txns().is_empty());
         let first = store.snapshot().expect("begins");
         let [txn] = txns()[..] else { panic!("one reader") };
         store.commit(&CheckpointMeta { id: 1, ..CheckpointMeta::default() }, &[]).expect("commits");
