@@ -63,9 +63,12 @@ impl Sink for MemorySink {
     }
 }
 
-/// Committed entries, by operator, namespace and key.
+/// By operator, namespace and key.
+type Entries = BTreeMap<(u32, i64, Vec<u8>), Vec<u8>>;
+
+/// Committed entries.
 #[derive(Clone, Default)]
-struct Store(Arc<Mutex<BTreeMap<(u32, i64, Vec<u8>), Vec<u8>>>>);
+struct Store(Arc<Mutex<Entries>>);
 
 impl StateReader for Store {
     fn get(&self, operator: u32, namespace: i64, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {

@@ -14,7 +14,7 @@ use crate::aggregate::{Seen, aggregate};
 use crate::log::{Log, Record};
 use crate::scalar::eval;
 use crate::stream::{At, Clock, Event, Stream, merge};
-use crate::value::{Key, Value, from_json, timestamp_text, to_json};
+use crate::value::{Key, Row, Value, from_json, timestamp_text, to_json};
 use crate::windows::Windows;
 
 /// What one query gives: its rows, its late rows, and the rows that failed (operator, LSN, row).
@@ -358,7 +358,7 @@ impl Interpreter {
         let attached = matches!(grouping.window.kind, WindowKind::Attached { .. });
         let mut watermark = i64::MIN;
         // By the time at which the window is over, then its end.
-        let mut open: BTreeMap<(i64, i64, i64), BTreeMap<Key, Vec<Vec<Seen>>>> = BTreeMap::new();
+        let mut open: BTreeMap<(i64, i64, i64), Groups> = BTreeMap::new();
         let mut out = Stream::default();
         for (at, event) in stream.0 {
             match event {
@@ -464,7 +464,8 @@ impl Interpreter {
         let last_of_ties = by_time_descending && limit == 1;
         let exprs: Vec<&Expr> = rank.keys.iter().chain(rank.order.iter().map(|order| &order.expr)).collect();
         let mut watermark = i64::MIN;
-        let mut open: BTreeMap<(i64, Key), Vec<(Vec<Value>, Vec<Value>)>> = BTreeMap::new();
+        // What rows are ordered by, and they themselves.
+        let mut open: BTreeMap<(i64, Key), Vec<(Row, Row)>> = BTreeMap::new();
         let mut out = Stream::default();
         for (at, event) in stream.0 {
             match event {
@@ -549,6 +550,9 @@ impl Interpreter {
         out
     }
 }
+
+/// What the aggregates of each key have seen, row by row.
+type Groups = BTreeMap<Key, Vec<Vec<Seen>>>;
 
 /// A windowed aggregation, from the plan.
 struct Grouping<'a> {

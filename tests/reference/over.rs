@@ -8,10 +8,12 @@ use forebay::sql::plan::{Frame, OverCall, OverFunction, OverSpec};
 use crate::aggregate::{Seen, aggregate};
 use crate::interpreter::{Interpreter, Named};
 use crate::stream::{Event, Stream};
-use crate::value::{Key, Value};
+use crate::value::{Key, Row, Value};
 
+/// A row that waits, and the arguments of each call.
+type Waiting = (Row, Vec<Row>);
 /// A row of the past: its time and the arguments of each call.
-type Past = (i64, Vec<Vec<Value>>);
+type Past = (i64, Vec<Row>);
 
 /// What is known of a key.
 #[derive(Default)]
@@ -37,7 +39,7 @@ pub fn over(run: &mut Interpreter, stream: Stream, named: &Named<'_>, spec: &Ove
     let exprs: Vec<&Expr> = spec.keys.iter().chain(spec.calls.iter().flat_map(|call| &call.args)).collect();
     let mut watermark = i64::MIN;
     let mut known: BTreeMap<Key, Known> = BTreeMap::new();
-    let mut waiting: BTreeMap<(i64, Key), Vec<(Vec<Value>, Vec<Vec<Value>>)>> = BTreeMap::new();
+    let mut waiting: BTreeMap<(i64, Key), Vec<Waiting>> = BTreeMap::new();
     let mut timers: BTreeSet<(i64, Key)> = BTreeSet::new();
     let mut uses = run.uses();
     let keeps = !spec.frame.forgets();
@@ -99,7 +101,7 @@ pub fn over(run: &mut Interpreter, stream: Stream, named: &Named<'_>, spec: &Ove
 }
 
 /// The rows of one time and key with their results.
-fn results(known: &mut Known, spec: &OverSpec, time: i64, rows: Vec<(Vec<Value>, Vec<Vec<Value>>)>) -> Vec<Vec<Value>> {
+fn results(known: &mut Known, spec: &OverSpec, time: i64, rows: Vec<Waiting>) -> Vec<Vec<Value>> {
     let peers = matches!(spec.frame, Frame::Range { .. });
     known.edges.resize(spec.calls.len(), Edge::default());
     let mut out = Vec::new();

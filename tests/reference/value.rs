@@ -20,6 +20,9 @@ pub enum Value {
     Row(Vec<Value>),
 }
 
+/// The columns of a row.
+pub type Row = Vec<Value>;
+
 impl Value {
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
