@@ -333,7 +333,7 @@ impl Environment {
         }
         let history = self.history(txn)?;
         if history.last().map_or(0, |entry| entry.id) != meta.id {
-            return Err(corrupt(&self.dir, "its history does not end with the checkpoint itself".to_owned()).into());
+            return Err(corrupt(&self.dir, "its history does not end with the checkpoint itself".to_owned()));
         }
         Ok(())
     }

@@ -131,14 +131,8 @@ impl Config {
         };
         // Sinks have names of their own here; there all tables share one space.
         let mut name = format!("sink_{}", sink.name);
-        while self
-            .queries
-            .iter()
-            .map(|q| &q.name)
-            .chain(self.sources.iter().map(|s| &s.name))
-            .chain(self.tables.iter().map(|t| &t.name))
-            .any(|n| *n == name)
-        {
+        let taken = self.logged_names();
+        while taken.contains(&name) || self.queries.iter().any(|query| query.name == name) {
             name.push('_');
         }
         let mut options = Vec::new();

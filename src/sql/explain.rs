@@ -63,7 +63,7 @@ impl Plan {
             Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
             Node::Match { input, spec } => Some(pattern::fingerprint(spec, &input.schema)),
             Node::Join { left, right, join } => Some(operators::join_fingerprint(join, left, right)),
-            Node::Lookup { input, lookup } => Some(operators::lookup_fingerprint(lookup, &input.schema)),
+            Node::Lookup { lookup, .. } => Some(operators::lookup_fingerprint(lookup)),
             Node::Rank { input, rank } => Some(operators::rank_fingerprint(rank, &input.schema)),
             Node::Scan { .. }
             | Node::Project { .. }

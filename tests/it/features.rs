@@ -45,8 +45,13 @@ fn catalog() -> Catalog {
             text += "key = [\"device\"]\n";
         }
     }
+    text += "[table.devices]\ntype = \"file\"\npath = \"x\"\nformat = \"csv\"\nkey = [\"id\"]\n\
+             columns = { id = \"STRING\", room = \"STRING\" }\n";
     let config = config::parse("p.toml", &text).expect("a valid configuration");
     let mut catalog = Catalog::default();
+    for table in &config.tables {
+        catalog.add_lookup(&table.name, table.schema(), table.key.clone());
+    }
     for source in &config.sources {
         catalog.add(&source.name, source.schema());
         if !source.key.is_empty() {

@@ -2,9 +2,16 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Place, free_port, outcome, until};
+use forebay::config;
+use forebay::disk::RealDisk;
+use forebay::engine::open::{Opened, Start, commit_now, open};
+use forebay::event::{RecordKind, Run, SourceId};
+use forebay::replay_log::{LogReader, log_dir};
+
+use crate::support::{Place, Random, free_port, outcome, until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -168,4 +175,67 @@ fn a_version_holds_for_the_rows_behind_it() {
     let explained = place.forebay(&["explain", "p.toml"]);
     let shown = String::from_utf8_lossy(&explained.stdout);
     assert!(shown.contains("bounded by the size of the table `devices`"), "{shown}");
+}
+
+/// Versions among rows in one frame, checkpoints, and a crash in the middle: the same bytes at every batch size.
+#[test]
+fn batches_frames_and_crashes_change_nothing() {
+    let outputs = [1, 7, 8192].map(|batch_rows| {
+        let place = Place::new();
+        let text = pipeline(9000)
+            .replace("name = \"p\"", &format!("name = \"p\"\nstate = \"{}\"", place.path("state").display()));
+        let text = text.replace("\"out.ndjson\"", &format!("\"{}\"", place.path("out.ndjson").display()));
+        let config = config::parse("p.toml", &text).expect("a valid configuration");
+        let opened = || -> Opened {
+            match open(&config, batch_rows).expect("opens") {
+                Start::Go(opened) => *opened,
+                Start::Finished(_) => panic!("the state is finished already"),
+            }
+        };
+        let mut state = opened();
+        let mut meta = state.checkpoint.clone();
+        let id = |state: &Opened, name: &str| -> SourceId {
+            state.writer.sources().iter().find(|(_, known)| known == name).expect("an id").0
+        };
+        // What is logged is the same in all runs; where frames and checkpoints are is not.
+        let (mut random, mut cuts) = (Random(7), Random(batch_rows as u64));
+        let mut runs: Vec<Run> = Vec::new();
+        for n in 0..600 {
+            let now = state.clock.now();
+            runs.push(if random.below(20) == 0 {
+                let rows: String = (0..random.below(4)).map(|d| format!("d{d},room{n},{}\n", 300 + 100 * d)).collect();
+                let content = format!("id,room,most\n{rows}");
+                Run::one(id(&state, "devices"), RecordKind::TableVersion, now, content.as_bytes())
+            } else {
+                let row = format!("{{\"n\":{n},\"device\":\"d{}\"}}", random.below(4));
+                Run::one(id(&state, "plant"), RecordKind::Data, now, row.as_bytes())
+            });
+            if cuts.below(30) == 0 || n == 599 {
+                for frame in state.writer.append(std::mem::take(&mut runs)).expect("logs") {
+                    state.engine.step(&frame).expect("steps");
+                    state.engine.flush().expect("flushes");
+                }
+                if cuts.below(3) == 0 {
+                    meta = commit_now(&config, &mut state.engine, &meta, &state.store, Vec::new()).expect("commits");
+                }
+            }
+            if n == 300 {
+                drop(state);
+                state = opened();
+                meta = state.checkpoint.clone();
+                let next = state.engine.last_lsn().plus(1);
+                let mut reader =
+                    LogReader::open(Arc::new(RealDisk), &log_dir(&config.pipeline.state), next).expect("the log opens");
+                while let Some(frame) = reader.next().expect("the log reads") {
+                    state.engine.step(&frame).expect("steps");
+                }
+                state.engine.replayed().expect("no sink is ahead");
+            }
+        }
+        state.engine.flush().expect("flushes");
+        place.text("out.ndjson")
+    });
+    let (rows, found) = (outputs[0].lines().count(), outputs[0].matches("\"room\":\"room").count());
+    assert!(rows > 500 && found > 50, "{rows} rows, {found} found");
+    assert!(outputs[0] == outputs[1] && outputs[1] == outputs[2]);
 }

@@ -234,14 +234,10 @@ impl fmt::Display for OverText<'_> {
     }
 }
 
-/// What a lookup join means: a change makes its state another one.
-pub(super) fn lookup_fingerprint(lookup: &LookupSpec, input: &Schema) -> String {
-    format!(
-        "lookup {}; left: {}; right: {}",
-        LookupText(lookup, input),
-        types(&input.fields),
-        types(&lookup.columns.fields)
-    )
+/// What the state of a lookup join is: the table's rows by key. The rest of the join can change.
+pub(super) fn lookup_fingerprint(lookup: &LookupSpec) -> String {
+    let keys: Vec<Expr> = lookup.keys.iter().map(|(_, right)| right.clone()).collect();
+    format!("lookup in {} by {}: {}", lookup.table, list(&keys, &lookup.columns), types(&lookup.columns.fields))
 }
 
 /// A lookup join of a relation with this schema.
