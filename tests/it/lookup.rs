@@ -8,6 +8,7 @@ use std::time::Duration;
 use forebay::config;
 use forebay::disk::RealDisk;
 use forebay::engine::open::{Opened, Start, commit_now, open};
+use forebay::engine::reset::Choices;
 use forebay::event::{RecordKind, Run, SourceId};
 use forebay::replay_log::{LogReader, log_dir};
 
@@ -187,7 +188,7 @@ fn batches_frames_and_crashes_change_nothing() {
         let text = text.replace("\"out.ndjson\"", &format!("\"{}\"", place.path("out.ndjson").display()));
         let config = config::parse("p.toml", &text).expect("a valid configuration");
         let opened = || -> Opened {
-            match open(&config, batch_rows).expect("opens") {
+            match open(&config, batch_rows, &Choices::default()).expect("opens") {
                 Start::Go(opened) => *opened,
                 Start::Finished(_) => panic!("the state is finished already"),
             }

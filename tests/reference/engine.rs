@@ -1,11 +1,12 @@
 //! The engine over a log, in this thread: batches of any size, frames cut anywhere, checkpoints into memory, and crashes
 //! after which another engine goes on from the last checkpoint.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
 use arrow_array::{Array as _, ArrayRef};
+use forebay::checkpoint::CheckpointMeta;
 use forebay::config::Config;
 use forebay::engine::graph::Stored;
 use forebay::engine::step::{Engine, OpenSink};
@@ -58,8 +59,8 @@ impl Sink for MemorySink {
         Ok(())
     }
 
-    fn replayed(&mut self) -> Result<(), SinkError> {
-        Ok(())
+    fn replayed(&mut self) -> Result<bool, SinkError> {
+        Ok(false)
     }
 }
 
@@ -177,7 +178,8 @@ impl<'a> Pipeline<'a> {
         }
         self.engine = engine(self.config, &self.ids, &self.outputs, &self.store, &self.operators, self.batch_rows);
         if !saved.is_empty() {
-            self.engine.restore(&saved, cut, &BTreeMap::new()).expect("restores");
+            let meta = CheckpointMeta { engine: saved, cut, ..CheckpointMeta::default() };
+            self.engine.restore(&meta, &BTreeSet::new()).expect("restores");
         }
         cut.plus(1)
     }

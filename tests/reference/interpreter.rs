@@ -327,8 +327,7 @@ impl Interpreter {
                 right.name.clone_from(&left.name);
                 crate::joins::join(self, inputs, [left, right], join)
             }
-            #[expect(unreachable_patterns, reason = "nodes that are added and that the interpreter does not know yet")]
-            other => panic!("the interpreter does not know {other:?}"),
+            Node::Match { .. } | Node::Lookup { .. } => panic!("the interpreter does not know {plan:?}"),
         };
         out.settled()
     }

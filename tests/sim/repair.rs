@@ -8,6 +8,7 @@ use forebay::disk::Disk;
 use forebay::disk::sim::Random;
 use forebay::engine::open::{Start, open_on};
 use forebay::engine::repair::{Repaired, repair};
+use forebay::engine::reset::Choices;
 use forebay::event::{Gap, Lsn, RecordKind, Run};
 use forebay::replay_log::{LogReader, RepairPlan, log_dir};
 
@@ -60,7 +61,9 @@ fn frames(host: &SimHost) -> Vec<(PathBuf, u64, Lsn)> {
 /// A pipeline that was killed with an unreplayed tail behind its last checkpoint. Gives that checkpoint's cut.
 fn killed(host: &SimHost) -> Lsn {
     let config = config(0, false);
-    let Start::Go(opened) = open_on(host, &config, 16).expect("opens") else { panic!("it is new") };
+    let Start::Go(opened) = open_on(host, &config, 16, &Choices::default()).expect("opens") else {
+        panic!("it is new")
+    };
     let ids = opened.writer.sources().to_vec();
     let mut process = Process::new(host, &config, *opened, 1);
     process.replay().expect("nothing to replay");
@@ -144,7 +147,7 @@ fn damage(host: &SimHost, kind: Damage, cut: Lsn) -> Lsn {
 }
 
 fn damaged(kind: Damage) -> (SimHost, Lsn, Lsn) {
-    let host = SimHost::new(3, BEGIN_US, Broken::Nothing);
+    let host = SimHost::new(3, BEGIN_US, 0..0, Broken::Nothing);
     let cut = killed(&host);
     let keep = damage(&host, kind, cut);
     // What a power cut leaves is about the repair alone.
@@ -191,7 +194,7 @@ fn check(host: &SimHost, kind: Damage, cut: Lsn, keep: Lsn, old: &[Vec<u8>]) {
     let mut epoch = None;
     host.store.tamper(|meta| epoch = Some(meta.epoch));
     assert_eq!(Some(reader.header().epoch), epoch, "{kind:?}");
-    match open_on(host, &config(0, false), 16) {
+    match open_on(host, &config(0, false), 16, &Choices::default()) {
         Ok(Start::Go(opened)) => assert_eq!(opened.tail_end, last, "{kind:?}"),
         Ok(Start::Finished(_)) => panic!("{kind:?}: it has not ended"),
         Err(error) => panic!("{kind:?}: {error}"),
@@ -210,7 +213,7 @@ fn a_repair_keeps_what_is_intact_and_says_what_it_cuts() {
     for kind in ALL {
         let (host, cut, keep) = damaged(kind);
         let before = host.disk.paths();
-        let refused = open_on(&host, &config(0, false), 16).err().expect("refused");
+        let refused = open_on(&host, &config(0, false), 16, &Choices::default()).err().expect("refused");
         assert_eq!(refused.exit_code(), 65, "{kind:?}: {refused}");
         assert!(refused.to_string().contains("forebay log repair /sim/state"), "{kind:?}: {refused}");
         let old = old_segments(&host);
@@ -251,7 +254,7 @@ fn a_repair_that_dies_at_any_operation_leaves_the_old_log_or_the_new_one() {
                 }
                 let context = format!("{kind:?}, operation {at}, power cut: {power_cut}");
                 if !repair_again {
-                    match open_on(&host, &config(0, false), 16) {
+                    match open_on(&host, &config(0, false), 16, &Choices::default()) {
                         Ok(_) => new_left += 1,
                         Err(error) => {
                             assert_eq!(error.exit_code(), 65, "{context}: {error}");
