@@ -74,7 +74,7 @@ fn windows_of_several_parts_give_what_they_would_in_one() {
             let total = n(hour, device);
             writeln!(both, "d{device:05},{total}").expect("writes");
             writeln!(best, "d{device:05},{total},1").expect("writes");
-            if let Some(share) = 100i64.checked_div(total) {
+            if let Some(share) = 100u64.checked_div(total) {
                 writeln!(failing, "d{device:05},{share}").expect("writes");
             }
         }
