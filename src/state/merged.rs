@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn namespaces_merge_in_their_order_whatever_layers_they_lie_in() {
         let mut state = KeyedState::<Vec<u8>>::empty(1);
-        let mut put = |state: &mut KeyedState<Vec<u8>>, namespace: i64, key: &str, value: u8| {
+        let put = |state: &mut KeyedState<Vec<u8>>, namespace: i64, key: &str, value: u8| {
             state.entry(namespace, key.as_bytes(), Vec::new).expect("reads").push(value);
         };
         put(&mut state, 1, "a", 1);

@@ -74,8 +74,8 @@ fn windows_of_several_parts_give_what_they_would_in_one() {
             let total = n(hour, device);
             writeln!(both, "d{device:05},{total}").expect("writes");
             writeln!(best, "d{device:05},{total},1").expect("writes");
-            if total != 0 {
-                writeln!(failing, "d{device:05},{}", 100 / total).expect("writes");
+            if let Some(share) = 100u64.checked_div(total) {
+                writeln!(failing, "d{device:05},{share}").expect("writes");
             }
         }
         for device in (0..DEVICES).filter(|device| n(hour, *device) > 0) {
