@@ -1326,6 +1326,35 @@ mod tests {
         store.reader().verify().expect_err("must be found")
     }
 
+    /// LMDB spills what is more than 2047 pages, and takes some of them back when they change again.
+    #[test]
+    fn commits_of_more_pages_than_memory_may_hold_are_whole() {
+        let (_temp, dir) = dir();
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        let (snapshot, mut state) = state(&store);
+        for (id, length) in [(1, 1000), (2, 1700), (3, 300), (4, 3000)] {
+            for key in 0..8000u64 {
+                // Every second time every third key goes, and some windows.
+                match key % 3 == 0 && id % 2 == 0 {
+                    true => state.remove((key % 7) as i64, &key.to_be_bytes()),
+                    false => {
+                        *state.entry((key % 7) as i64, &key.to_be_bytes(), Vec::new).expect("reads") =
+                            vec![id as u8; length]
+                    }
+                }
+            }
+            if id == 3 {
+                state.remove_namespace(4);
+            }
+            commit(&store, id, &mut state);
+            snapshot.renew().expect("renews");
+            state.committed();
+            state.release();
+            pages::check(&dir.join(DATA_FILE), &mut |_| {}).expect("is in order");
+            assert!(store.reader().verify().expect("is right").entries > 5000);
+        }
+    }
+
     #[test]
     fn a_check_in_slices_goes_on_beside_commits_and_finds_a_flipped_bit() {
         let (_temp, dir) = dir();
