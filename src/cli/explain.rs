@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::{Failure, print};
 use crate::config::{self, Config, Source};
-use crate::sql::explain::duration_text;
 
 /// Explains a configuration file.
 ///
@@ -28,15 +27,8 @@ fn text(config: &Config) -> String {
         for line in query.plan.explain().lines() {
             text += &format!("  {line}\n");
         }
-        if let Some(ttl) = query.state_ttl {
-            let ttl = duration_text(ttl);
-            let forgets = match query.plan.bounded_by_keys().is_empty() {
-                true => "nothing here is bounded by keys alone, so it changes nothing".to_owned(),
-                false => format!(
-                    "what is bounded by keys alone is forgotten for a key that was not used for {ttl} of log time"
-                ),
-            };
-            text += &format!("  state_ttl {ttl}: {forgets}\n");
+        if let Some(retention) = query.retention() {
+            text += &format!("  {retention}\n");
         }
     }
     text.push('\n');

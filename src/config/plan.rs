@@ -68,6 +68,19 @@ impl Source {
     }
 }
 
+impl Query {
+    /// What `state_ttl` does to the query, as a sentence.
+    pub fn retention(&self) -> Option<String> {
+        let ttl = crate::sql::explain::duration_text(self.state_ttl?);
+        Some(match self.plan.bounded_by_keys().is_empty() {
+            true => format!("state_ttl {ttl}: nothing here is bounded by keys alone, so it changes nothing"),
+            false => format!(
+                "state_ttl {ttl}: what is bounded by keys alone is forgotten for a key that was not used for {ttl} of log time"
+            ),
+        })
+    }
+}
+
 pub(super) fn read_columns(section: &mut Section<'_>) -> Option<Vec<Field>> {
     if !section.has("columns") {
         section.missing("columns", "columns = { ts = \"TIMESTAMP_LTZ(3)\", value = \"DOUBLE\" }");
