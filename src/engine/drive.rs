@@ -298,6 +298,8 @@ impl Driver {
         }
         self.trimmed = second_newest.plus(1);
         self.parts.shared.trim_below(self.trimmed);
+        // The log thread may have nothing else to do for long, and what it frees others may need.
+        self.parts.queue.wake();
         Ok(())
     }
 

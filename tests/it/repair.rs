@@ -85,14 +85,14 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Every file below a directory with its bytes, but for those of the lock.
+/// Every file below a directory with its bytes, but for those of the locks (and the socket).
 fn tree(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             found.extend(tree(&path));
-        } else if !path.ends_with("LOCK") && !path.ends_with("lock.mdb") {
+        } else if path.is_file() && !path.ends_with("LOCK") && !path.ends_with("lock.mdb") {
             found.insert(path.clone(), std::fs::read(&path).expect("a file"));
         }
     }
