@@ -1,7 +1,9 @@
 //! `forebay run`: runs a pipeline, with its messages on standard error.
 
 use std::io::{IsTerminal, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
@@ -12,7 +14,7 @@ use super::{Failure, USAGE};
 use crate::config;
 use crate::engine::EngineError;
 use crate::engine::reset::Choices;
-use crate::engine::run::{End, Summary, listen_for_stop, run as run_engine};
+use crate::engine::run::{End, Summary, listen_for_signals, run as run_engine};
 use crate::settings::suggestion;
 use crate::source::guard_with;
 
@@ -40,12 +42,24 @@ pub fn run(path: &Path, adopt: &[String], reset: Vec<String>) -> Result<(), Fail
         guard_with(me);
     }
     let failure = |error: EngineError| Failure::new(&error, error.exit_code());
-    let signals = listen_for_stop().map_err(failure)?;
+    // On a terminal a hang-up is one.
+    let signals = listen_for_signals(!std::io::stderr().is_terminal()).map_err(failure)?;
     scrub::verify_at_start(&config.pipeline.state)?;
-    let _scrub = Scrub::start(&config.pipeline.state)?;
-    let summary = run_engine(config, Choices { reset }, signals).map_err(failure)?;
+    let scrub = Scrub::start(&config.pipeline.state)?;
+    let reload = || config::load(path).inspect_err(|error| tracing::warn!("not taken: {error}")).ok();
+    let summary = run_engine(config, Choices { reset }, signals, &reload).map_err(failure)?;
     report(&summary);
-    Ok(())
+    drop(scrub);
+    if summary.end == End::Changed { start_again(path) } else { Ok(()) }
+}
+
+/// Starts anew in the same process, so that the service manager sees one that goes on.
+fn start_again(path: &Path) -> Result<(), Failure> {
+    let error = match std::env::current_exe() {
+        Ok(me) => Command::new(me).arg("run").arg(path).exec(),
+        Err(error) => error,
+    };
+    Err(Failure { message: format!("cannot start again under the changed configuration: {error}"), code: 74 })
 }
 
 fn report(summary: &Summary) {
@@ -67,6 +81,7 @@ fn report(summary: &Summary) {
         End::Finished => tracing::info!("finished: all input is processed and all windows have fired"),
         End::AlreadyFinished => tracing::info!("nothing to do: the input had ended before and there is none since"),
         End::Stopped => tracing::info!("stopped: open windows wait in the checkpoint; run again to go on"),
+        End::Changed => tracing::info!("open windows wait in the checkpoint; starting under the changed configuration"),
     }
 }
 

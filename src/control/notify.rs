@@ -4,9 +4,17 @@
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// The service is up: sources are being read.
 pub fn ready() {
     send("READY=1");
+}
+
+/// The service is about to take a changed configuration, and will be ready again.
+pub fn reloading() {
+    let now = clock_gettime(ClockId::Monotonic);
+    send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
 }
 
 /// The service is on its way down.

@@ -121,14 +121,6 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize, choices: &Ch
         )?,
     };
     let (writer, recovered) = replay_log::open(Arc::clone(&disk), &log_dir, identity, log_options(config), meta.cut)?;
-    if let Some(torn) = &recovered.torn {
-        warn!(
-            file = %torn.file.display(),
-            offset = torn.offset,
-            what = torn.what,
-            "the last frame was torn by a crash before it was durable; it was cut off"
-        );
-    }
     if let Some(last) = writer.last_time() {
         clock.resume(last.max(meta.cut_time));
     } else {
@@ -414,7 +406,7 @@ fn change_config(
     for sink in &mut old.sinks {
         sink.adopt = config.sinks.iter().any(|new| new.name == sink.name && new.adopt);
     }
-    refuse_changed_state(config, &meta, reset, store)?;
+    refuse_changed_state(config, &meta, reset, &store.reader())?;
     // A signal ends the process at once here.
     let stop = Stop::default();
     let mut meta = meta;
@@ -456,15 +448,29 @@ fn change_config(
     Ok(meta)
 }
 
+/// Whether a start with the configuration `new` would go on from the state of a running `old`.
+///
+/// # Errors
+/// It would be another state's, or the state does not fit it; the checkpoint cannot be read.
+pub fn check_change(old: &Config, new: &Config, checkpoints: &dyn Checkpoints) -> Result<(), EngineError> {
+    if (&new.pipeline.name, &new.pipeline.state) != (&old.pipeline.name, &old.pipeline.state) {
+        let message = "it names another pipeline or state directory: stop this one and start that".to_owned();
+        return Err(EngineError::Configuration { message });
+    }
+    let view = checkpoints.view()?;
+    let meta = view.meta()?.unwrap_or_default();
+    refuse_changed_state(new, &meta, &BTreeSet::new(), &(view as Arc<dyn StateReader>))
+}
+
 /// A stateful operator whose definition changed cannot take its old state over.
 fn refuse_changed_state(
     config: &Config,
     meta: &CheckpointMeta,
     reset: &BTreeSet<String>,
-    store: &Store,
+    reader: &Arc<dyn StateReader>,
 ) -> Result<(), EngineError> {
     let ids = Ids::of(meta, &BTreeSet::new());
-    let mut engine = Engine::new(config, &[], &ids, &store.reader(), Vec::new(), BATCH_ROWS)?;
+    let mut engine = Engine::new(config, &[], &ids, reader, Vec::new(), BATCH_ROWS)?;
     for OperatorState { name, fingerprint, value_type, .. } in engine.states() {
         let query = query_of(name);
         let changed =

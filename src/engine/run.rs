@@ -32,7 +32,7 @@ use super::reset::Choices;
 use super::status::Observed;
 use super::step::{BATCH_ROWS, Counters};
 use super::table::Watcher;
-use crate::checkpoint::{CheckpointThread, Space};
+use crate::checkpoint::{CheckpointThread, Checkpoints, Space};
 use crate::config::{Config, OnSourceError, Source, WhenFull};
 use crate::control::notify;
 use crate::control::socket::{self, ControlSocket};
@@ -64,22 +64,32 @@ pub enum End {
     AlreadyFinished,
     /// Asked to stop by a signal.
     Stopped,
+    /// Asked by SIGHUP to take a changed configuration: start again.
+    Changed,
 }
 
-/// Starts to listen for SIGTERM and SIGINT: from here on they no longer end the process by themselves.
+/// Starts to listen for SIGTERM and SIGINT, and for SIGHUP where that means a changed configuration: from here on they no
+/// longer end the process by themselves.
 ///
 /// # Errors
 /// The system refuses.
-pub fn listen_for_stop() -> Result<Signals, EngineError> {
-    Signals::new([Signal::Term, Signal::Int])
+pub fn listen_for_signals(hangup_is_change: bool) -> Result<Signals, EngineError> {
+    let change = hangup_is_change.then_some(Signal::Hup);
+    Signals::new([Signal::Term, Signal::Int].into_iter().chain(change))
         .map_err(|source| EngineError::Io { action: "listen for signals".into(), source })
 }
 
-/// Runs a pipeline until its input ends or one of `signals` asks it to stop.
+/// Runs a pipeline until its input ends or one of `signals` asks it to stop. At SIGHUP `reload` gives the configuration as
+/// it is now, if it is valid; the pipeline ends for a start under it only if its state fits.
 ///
 /// # Errors
 /// Whatever stopped it; a start after that recovers.
-pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Summary, EngineError> {
+pub fn run(
+    config: Config,
+    choices: Choices,
+    mut signals: Signals,
+    reload: &(dyn Fn() -> Option<Config> + Sync),
+) -> Result<Summary, EngineError> {
     let config = Arc::new(config);
     let opening = Arc::clone(&config);
     let opened = smol::unblock(move || open::open(&opening, BATCH_ROWS, &choices));
@@ -137,6 +147,7 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
         }
         Space::Found => reserve.make(),
     };
+    let checkpoints = Arc::clone(&store.checkpoints);
     let worker = CheckpointThread::start(Arc::clone(&store.checkpoints), move || wake.wake(), space);
     let parts = worker.map(|worker| Parts {
         config: Arc::clone(&config),
@@ -168,12 +179,23 @@ pub fn run(config: Config, choices: Choices, mut signals: Signals) -> Result<Sum
         shared: &shared,
         sources: &counters,
     };
-    let sources =
-        Sources { config: &config, ids: &ids, tables: &tables, queue: &queue, clock: &clock, observed: &observed };
+    let sources = Sources {
+        config: &config,
+        ids: &ids,
+        tables: &tables,
+        queue: &queue,
+        clock: &clock,
+        observed: &observed,
+        checkpoints: checkpoints.as_ref(),
+        reload,
+    };
     let outcome = smol::block_on(sources.run(replayed_in, &ended_in, &mut signals, &stop));
     // Also when the sources failed: what is logged is processed and checkpointed.
     queue.close();
-    notify::stopping();
+    match outcome {
+        Ok(End::Changed) => notify::reloading(),
+        _ => notify::stopping(),
+    }
     smol::block_on(or(all_ended(&ended_in), obey(&mut signals, &stop)));
     let log = join("the log thread", log);
     let engine = join("the engine thread", engine);
@@ -213,9 +235,12 @@ impl Drop for AbandonOnDrop {
 /// While a state is opened nothing new is logged, and every step is safe against a crash: a signal ends the process here,
 /// however long the opening takes.
 async fn stopped_at_start<T>(signals: &mut Signals) -> T {
-    if let Some(Ok(signal)) = signals.next().await {
-        info!(?signal, "stopped while starting; run again to go on");
-        std::process::exit(0);
+    while let Some(Ok(signal)) = signals.next().await {
+        if signal != Signal::Hup {
+            info!(?signal, "stopped while starting; run again to go on");
+            std::process::exit(0);
+        }
+        warn!("asked to take a changed configuration while starting: ask again when it runs");
     }
     pending().await
 }
@@ -228,6 +253,9 @@ async fn all_ended(ended: &Receiver<()>) {
 /// While the threads end: the first signal ends waits for space, the second one the process.
 async fn obey(signals: &mut Signals, stop: &Stop) {
     while let Some(Ok(signal)) = signals.next().await {
+        if signal == Signal::Hup {
+            continue;
+        }
         if stop.is_requested() {
             warn!(?signal, "asked again: ending at once, as by a crash; the next start recovers");
             std::process::exit(128 + signal as i32);
@@ -259,9 +287,21 @@ struct Sources<'a> {
     queue: &'a Arc<Queue>,
     clock: &'a Arc<LogClock>,
     observed: &'a Observed<'a>,
+    checkpoints: &'a dyn Checkpoints,
+    reload: &'a (dyn Fn() -> Option<Config> + Sync),
 }
 
 impl Sources<'_> {
+    /// Whether the configuration file says something that a start would take; else the pipeline goes on as it is.
+    fn takes_change(&self) -> bool {
+        let Some(new) = (self.reload)() else { return false };
+        let taken = open::check_change(self.config, &new, self.checkpoints);
+        if let Err(error) = &taken {
+            warn!(%error, "the changed configuration is not taken; the pipeline goes on under the old one");
+        }
+        taken.is_ok()
+    }
+
     /// Listens on the control socket. Without one the engine runs as well.
     fn listen(&self) -> Option<ControlSocket> {
         let state = &self.config.pipeline.state;
@@ -340,13 +380,22 @@ impl Sources<'_> {
             or(failed, all).await
         };
         let asked = async {
-            match signals.next().await {
-                Some(Ok(signal)) => info!(?signal, "stopping: what is logged is processed, then checkpointed"),
-                Some(Err(error)) => warn!(%error, "the signal watch failed; stopping"),
-                None => pending().await,
+            loop {
+                match signals.next().await {
+                    Some(Ok(Signal::Hup)) => {
+                        if self.takes_change() {
+                            info!("taking the changed configuration: what is logged is processed, then checkpointed");
+                            return Ok(End::Changed);
+                        }
+                        continue;
+                    }
+                    Some(Ok(signal)) => info!(?signal, "stopping: what is logged is processed, then checkpointed"),
+                    Some(Err(error)) => warn!(%error, "the signal watch failed; stopping"),
+                    None => pending().await,
+                }
+                stop.request();
+                return Ok(End::Stopped);
             }
-            stop.request();
-            Ok(End::Stopped)
         };
         let thread_ended = async {
             let _ = ended.recv().await;

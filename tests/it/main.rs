@@ -24,6 +24,7 @@ mod parts;
 mod pipeline_tests;
 mod power;
 mod readers;
+mod reload;
 mod repair;
 mod savepoints;
 mod scrub;
