@@ -4,8 +4,6 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -60,7 +58,6 @@ path = "out/dead.ndjson"
 /// A place whose wall clock can be set.
 struct Machine {
     place: Place,
-    library: PathBuf,
     plant: u16,
     stamped: u16,
     n: u64,
@@ -73,13 +70,9 @@ fn now_s() -> i64 {
 impl Machine {
     fn new() -> Machine {
         let place = Place::new();
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/wall.c");
-        let library = place.path("wall.so");
-        let cc = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
-        assert!(cc.expect("a C compiler").success());
         let (plant, stamped) = (free_port(), free_port());
         place.write("f.toml", &config(plant, stamped));
-        Machine { place, library, plant, stamped, n: 0 }
+        Machine { place, plant, stamped, n: 0 }
     }
 
     /// From now on the wall clock is so far off.
@@ -89,10 +82,7 @@ impl Machine {
     }
 
     fn start(&self) -> Running {
-        let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.place.path("stderr.txt")).unwrap();
-        let mut command = self.place.command(&["run", "f.toml"]);
-        command.env("LD_PRELOAD", &self.library).env("WALL_FILE", self.place.path("wall"));
-        Running { child: command.stdout(Stdio::null()).stderr(errors).spawn().expect("starts") }
+        self.place.start_on_wall_clock("f.toml")
     }
 
     /// Sends rows, each with the next number, and waits until they are logged.
@@ -169,7 +159,7 @@ fn a_wall_clock_that_jumps_loses_and_repeats_nothing() {
     machine.until_all_fired();
     running.kill();
     let at_kill = machine.place.text("out/arrivals.ndjson");
-    let copied = Machine { place: Place::new(), library: machine.library.clone(), ..machine };
+    let copied = Machine { place: Place::new(), ..machine };
     copy_dir(machine.place.dir.path(), copied.place.dir.path());
 
     // A start while log time is ahead.

@@ -436,7 +436,8 @@ fn times_far_ahead_go_to_the_dead_and_move_nothing() {
          GROUP BY window_start, window_end, device",
     );
     place.write("f.toml", &text);
-    let running = place.start("f.toml");
+    // A machine whose clock nobody vouches for judges no stamps.
+    let running = place.start_on_wall_clock("f.toml");
     let mut socket = connect(port);
     let mut send = |ts: &str, device: &str| {
         socket.write_all(format!("{{\"ts\":\"{ts}\",\"device\":\"{device}\"}}\n").as_bytes()).expect("sends");

@@ -104,10 +104,26 @@ impl Place {
 
     /// Starts `forebay run CONFIG`; its messages go to `stderr.txt`.
     pub fn start(&self, config: &str) -> Running {
+        self.spawn(self.command(&["run", config]))
+    }
+
+    /// As [`Place::start`], on a wall clock that is synchronised and right but for what the file `wall` here says: see
+    /// `wall.c`.
+    pub fn start_on_wall_clock(&self, config: &str) -> Running {
+        let library = self.path("wall.so");
+        if !library.exists() {
+            let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/wall.c");
+            let cc = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
+            assert!(cc.expect("a C compiler").success());
+        }
+        let mut command = self.command(&["run", config]);
+        command.env("LD_PRELOAD", &library).env("WALL_FILE", self.path("wall"));
+        self.spawn(command)
+    }
+
+    fn spawn(&self, mut command: Command) -> Running {
         let errors = std::fs::OpenOptions::new().create(true).append(true).open(self.path("stderr.txt")).unwrap();
-        let child =
-            self.command(&["run", config]).stdout(Stdio::null()).stderr(errors).spawn().expect("forebay starts");
-        Running { child }
+        Running { child: command.stdout(Stdio::null()).stderr(errors).spawn().expect("forebay starts") }
     }
 }
 
