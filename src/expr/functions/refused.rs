@@ -63,6 +63,7 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["PRINT"], "a query has no output besides its rows"),
     (&["GROUP_ID"], "use GROUPING or GROUPING_ID"),
     (&["SOURCE_WATERMARK"], "the source's table [source.NAME.time] makes the watermark"),
-    (&["MATCH_ROWTIME", "MATCH_PROCTIME"], "there is no MATCH_RECOGNIZE yet"),
+    (&["MATCH_ROWTIME"], "it stands only in MEASURES and DEFINE of MATCH_RECOGNIZE"),
+    (&["MATCH_PROCTIME"], "it depends on when it runs; write MATCH_ROWTIME()"),
     (&["DEFAULT"], "write the value"),
 ];
