@@ -5,7 +5,10 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     match forebay::config::parse("fuzz.toml", text) {
-        Ok(config) => assert_eq!(config.text, text),
+        Ok(config) => {
+            assert_eq!(config.text, text);
+            let _ = config.flink_script();
+        }
         Err(problems) => {
             assert!(!problems.list.is_empty());
             let shown = problems.to_string();

@@ -1,4 +1,4 @@
-//! The text of a query: a plan or problems within the text.
+//! The text of a query: a plan that can be shown, or problems within the text.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -15,6 +15,7 @@ fuzz_target!(|text: &str| {
             let reads = reads.expect("a text with a plan has dependencies");
             assert!(reads.iter().all(|name| CATALOG.schema(name).is_some()), "{reads:?}");
             assert!(!plan.schema.fields.is_empty());
+            let _ = (plan.explain(), plan.fingerprint(), plan.state_bound(), plan.bounded_by_keys(), plan.labels());
         }
         Err(errors) => {
             assert!(!errors.is_empty());

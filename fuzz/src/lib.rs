@@ -3,7 +3,7 @@
 //! A target panics where an invariant is broken; libFuzzer keeps the input. `fuzz/run` runs them all.
 
 use arrow_array::{Array, ArrayRef};
-use forebay::expr::{DataType, Field, Schema};
+use forebay::expr::{DataType, Field};
 use forebay::format::{Decoded, Decoder, Encoder, FormatConfig};
 use forebay::sql::Catalog;
 
@@ -40,27 +40,57 @@ pub fn nested() -> Vec<Field> {
     fields
 }
 
-/// A catalog with tables of the conformance cases, and `t` with every type.
-pub fn catalog() -> Catalog {
-    let mut catalog = Catalog::default();
-    let reading = "ts TIMESTAMP_LTZ(3), device STRING, site STRING, temp DOUBLE, hum DOUBLE, pulses INT, ok BOOLEAN, seq BIGINT";
-    let burst = "ts TIMESTAMP_LTZ(3), device STRING, samples ARRAY<DOUBLE>, pos ROW<lat DOUBLE, lon DOUBLE>, price DECIMAL(10, 2), qty INT, doc STRING";
-    for (name, columns) in [("plant", reading), ("steady", reading), ("burst", burst)] {
-        let Ok(DataType::Row(fields)) = forebay::sql::parse_type(&format!("ROW({columns})")) else { unreachable!() };
-        catalog.add(name, source_schema(fields, 0));
-    }
-    let time = nested().iter().position(|field| field.name == "ltz").expect("a column");
-    catalog.add("t", source_schema(nested(), time));
-    catalog
+/// The tables of the conformance cases, `t` with every type, a versioned and a lookup table.
+const TABLES: &str = include_str!("../tables.toml");
+
+/// The lines of each table that a query is tried on: enough of them for windows, matches and joins.
+const LINES: [(&str, &str, usize); 7] = [
+    ("plant", include_str!("../../tests/conformance/input/plant.ndjson"), 40),
+    ("steady", include_str!("../../tests/conformance/input/steady.ndjson"), 40),
+    ("alarm", include_str!("../../tests/conformance/input/alarm.ndjson"), 16),
+    ("calib", include_str!("../../tests/conformance/input/calib.ndjson"), 12),
+    ("burst", include_str!("../../tests/conformance/input/burst.ndjson"), 10),
+    ("dst", include_str!("../../tests/conformance/input/dst.ndjson"), 40),
+    ("t", include_str!("../rows.ndjson"), usize::MAX),
+];
+
+/// Configurations end with what a caller appends.
+pub fn configuration(queries: &str) -> String {
+    format!("{TABLES}\n{queries}")
 }
 
-fn source_schema(mut fields: Vec<Field>, time: usize) -> Schema {
-    for (name, data_type) in
-        [("_arrival", DataType::TimestampLtz(3)), ("_lsn", DataType::BigInt), ("_peer", DataType::String)]
-    {
-        fields.push(Field { hidden: true, ..Field::new(name, data_type) });
+/// Two tests of query `q` with the same messages: those of a table in one record or each in its own.
+pub fn tests() -> String {
+    let literal = |lines: &[&str]| lines.iter().map(|line| format!("{line:?}, ")).collect::<String>();
+    let mut text = String::new();
+    for step in [usize::MAX, 1] {
+        text += &format!("[[test]]\nname = \"{step}\"\n[test.expect]\nq = []\n");
+        text += "[[test.input]]\nsource = \"devices\"\nrows = [\"boiler-1,north\", \"pump-α,\"]\n";
+        for (table, content, count) in LINES {
+            let lines: Vec<&str> = content.lines().take(count).collect();
+            for chunk in lines.chunks(step) {
+                text += &format!("[[test.input]]\nsource = \"{table}\"\nrows = [{}]\n", literal(chunk));
+            }
+        }
     }
-    Schema { fields, time: Some(time) }
+    text
+}
+
+/// The catalog of the tables.
+pub fn catalog() -> Catalog {
+    let text = configuration("");
+    let config = forebay::config::parse("tables.toml", &text).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut catalog = Catalog::default();
+    for table in &config.tables {
+        catalog.add_lookup(&table.name, table.schema(), table.key.clone());
+    }
+    for source in &config.sources {
+        catalog.add(&source.name, source.schema());
+        if !source.key.is_empty() {
+            catalog.add_key(&source.name, source.key.clone());
+        }
+    }
+    catalog
 }
 
 /// The first bytes of an input, which choose options, and the rest.
