@@ -638,6 +638,36 @@ pub fn between(e: Expr, low: Expr, high: Expr, negated: bool) -> Built {
     if negated { not(inside) } else { Ok(inside) }
 }
 
+/// `e [NOT] BETWEEN SYMMETRIC a AND b`: the bounds stand in any order.
+///
+/// # Errors
+/// The types cannot be compared.
+pub fn between_symmetric(e: Expr, a: Expr, b: Expr, negated: bool) -> Built {
+    let (up, down) = (between(e.clone(), a.clone(), b.clone(), false)?, between(e, b, a, false)?);
+    let inside = binary(BinaryOp::Or, up, down)?;
+    if negated { not(inside) } else { Ok(inside) }
+}
+
+/// A length of characters: `VARCHAR(n)` cuts what is longer, `CHAR(n)` pads what is shorter, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Characters {
+    pub length: i32,
+    pub is_padded: bool,
+}
+
+/// `CAST(e AS VARCHAR(n))`, `CAST(e AS CHAR(n))`. The result is a STRING: nothing here depends on a type's length.
+///
+/// # Errors
+/// `e` cannot be cast to STRING.
+pub fn cast_to_characters(e: Expr, to: Characters, try_cast: bool) -> Built {
+    let text = cast(e, &DataType::String, try_cast)?;
+    let length = || literal(Value::Integer(to.length.into()), DataType::Int);
+    match to.is_padded {
+        true => function("RPAD", vec![text, length(), literal(Value::String(" ".into()), DataType::String)]),
+        false => substring(text, literal(Value::Integer(1), DataType::Int), Some(length())),
+    }
+}
+
 /// `e [NOT] LIKE pattern [ESCAPE c]`.
 ///
 /// # Errors

@@ -294,7 +294,15 @@ fn from_text(arg: &Operand, to: &DataType, scope: &mut Scope<'_>) -> ArrayRef {
         DataType::Float => parse!(Float32Type, text::parse_f32),
         DataType::Double => parse!(Float64Type, text::parse_f64),
         DataType::Decimal(precision, scale) => {
-            parse!(Decimal128Type, |value| decimal::parse(value, (*precision, *scale)).ok())
+            let shape = (*precision, *scale);
+            make_numbers::<Decimal128Type>(scope, &arrow_type, |row| {
+                match strings.get(row).map(|v| (v, decimal::parse(v, shape))) {
+                    Some((_, Ok(number))) => Ok(Some(number)),
+                    // As a number that is too large does, a text gives NULL.
+                    Some((_, Err(decimal::ParseError::Overflow))) | None => Ok(None),
+                    Some((value, Err(_))) => Err(fail(value)),
+                }
+            })
         }
         DataType::Date => parse!(Date32Type, |value| text::parse_date(value).and_then(|i| i.try_into().ok())),
         DataType::Time => {
@@ -313,21 +321,14 @@ fn from_text(arg: &Operand, to: &DataType, scope: &mut Scope<'_>) -> ArrayRef {
             })
         }
         DataType::Bytes => make_bytes(scope, |row, out| match strings.get(row) {
-            Some(value) => unhex(value, out).map(|()| true).ok_or_else(|| fail(value)),
+            Some(value) => {
+                out.extend_from_slice(value.as_bytes());
+                Ok(true)
+            }
             None => Ok(false),
         }),
         _ => new_null_array(&arrow_type, scope.rows),
     }
-}
-
-/// Appends the bytes that hexadecimal digits stand for.
-pub fn unhex(digits: &str, out: &mut Vec<u8>) -> Option<()> {
-    let mut nibbles = digits.chars();
-    while let Some(high) = nibbles.next() {
-        let byte = high.to_digit(16)? * 16 + nibbles.next()?.to_digit(16)?;
-        out.push(u8::try_from(byte).ok()?);
-    }
-    Some(())
 }
 
 fn from_timestamp(arg: &Operand, from: &DataType, to: &DataType, scope: &mut Scope<'_>) -> ArrayRef {
@@ -430,7 +431,7 @@ pub fn append_text(array: &dyn Array, index: usize, data_type: &DataType, zone: 
         DataType::String => out.push_str(array.as_string_opt::<i32>().map_or("", |array| array.value(index))),
         DataType::Bytes => {
             let bytes = array.as_binary_opt::<i32>().map_or(&[][..], |array| array.value(index));
-            push_hex(bytes, out);
+            out.push_str(&String::from_utf8_lossy(bytes));
         }
         DataType::Date => text::format_date(number::<Date32Type>(array, index).into(), out),
         DataType::Time => text::format_time(number::<Time32MillisecondType>(array, index).into(), out),

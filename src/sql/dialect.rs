@@ -280,6 +280,23 @@ impl FlinkDialect {
         Ok(Expr::Tuple(items))
     }
 
+    /// `(SELECT …) PARTITION BY …`: the query comes first in the tuple.
+    fn partitioned_query(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        parser.expect_token(&Token::LParen)?;
+        let query = Expr::Subquery(parser.parse_query()?);
+        parser.expect_token(&Token::RParen)?;
+        parser.expect_keywords(&[Keyword::PARTITION, Keyword::BY])?;
+        self.partitioned(parser, query)
+    }
+
+    /// The first bound of `BETWEEN [A]SYMMETRIC`: the word before an expression.
+    fn bound(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        let TokenWithSpan { token, span } = parser.next_token();
+        let Token::Word(word) = token else { return parser.expected("a word", TokenWithSpan::new(token, span)) };
+        let value = Box::new(parser.parse_subexpr(self.between_low_bound_precedence())?);
+        Ok(Expr::Prefixed { prefix: word.into_ident(span), value })
+    }
+
     /// `DATE 'text'`, `TIME 'text'`, `TIMESTAMP 'text'`, and `TABLE name`: a word before an expression.
     fn prefixed(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
         let TokenWithSpan { token, span } = parser.next_token();
@@ -300,6 +317,26 @@ impl FlinkDialect {
         };
         Ok(Expr::Prefixed { prefix: word.into_ident(span), value: Box::new(value) })
     }
+}
+
+/// Whether a query in parentheses with `PARTITION BY` behind it comes next.
+fn partitioned_query(parser: &Parser<'_>) -> bool {
+    let is_word = |token: &Token, word: &str| matches!(token, Token::Word(w) if w.value.eq_ignore_ascii_case(word));
+    let second = &parser.peek_nth_token_ref(1).token;
+    if parser.peek_token_ref().token != Token::LParen || !(is_word(second, "SELECT") || is_word(second, "WITH")) {
+        return false;
+    }
+    let mut open = 0_usize;
+    for n in 0.. {
+        match &parser.peek_nth_token_ref(n).token {
+            Token::LParen => open += 1,
+            Token::RParen if open <= 1 => return is_word(&parser.peek_nth_token_ref(n + 1).token, "PARTITION"),
+            Token::RParen => open -= 1,
+            Token::EOF => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 impl Dialect for FlinkDialect {
@@ -377,6 +414,9 @@ impl Dialect for FlinkDialect {
 
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         self.farthest.set(self.farthest.get().max(parser.get_current_index().saturating_add(1)));
+        if partitioned_query(parser) {
+            return Some(self.partitioned_query(parser));
+        }
         let Token::Word(word) = &parser.peek_token_ref().token else { return None };
         if word.quote_style.is_some() {
             return None;
@@ -399,6 +439,7 @@ impl Dialect for FlinkDialect {
             "INTERVAL" => Some(self.interval(parser)),
             "DATE" | "TIME" | "TIMESTAMP" if string => Some(self.prefixed(parser)),
             "TABLE" if !call => Some(self.prefixed(parser)),
+            "SYMMETRIC" | "ASYMMETRIC" => Some(self.bound(parser)),
             _ => None,
         }
     }

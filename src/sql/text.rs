@@ -267,12 +267,6 @@ impl<'a> Text<'a> {
                 Token::DoubleEq => return refuse("`==` is not Flink SQL", "write `=`"),
                 Token::DoubleColon => return refuse("`::` is not Flink SQL", "write CAST(x AS type)"),
                 Token::Assignment => return refuse("`:=` is not Flink SQL", "name an argument with `=>`"),
-                token if is_word(token, "SYMMETRIC") || is_word(token, "ASYMMETRIC") => {
-                    return refuse(
-                        "SYMMETRIC and ASYMMETRIC are not supported",
-                        "write BETWEEN LEAST(a, b) AND GREATEST(a, b)",
-                    );
-                }
                 token if is_word(token, "FILTER") => {
                     let next = self.tokens.get(index + 1).map(|placed| &placed.token);
                     if next != Some(&Token::LParen) || !self.is_word(index + 2, "WHERE") {

@@ -13,6 +13,7 @@ use sqlparser::tokenizer::Token;
 use super::reserved::is_reserved;
 use super::text::Text;
 use super::{SqlError, nearest_help};
+use crate::expr::build::Characters;
 use crate::expr::{DataType, Field};
 
 const DEPTH_MAX: usize = 32;
@@ -42,6 +43,19 @@ const NAMES: [&str; 24] = [
     "ROW",
     "MAP",
 ];
+
+/// The length of `VARCHAR(n)` or `CHAR[(n)]`, which CAST takes and no column has.
+pub fn characters(text: &str) -> Option<Characters> {
+    let (name, length) = match text.trim().strip_suffix(')') {
+        Some(rest) => rest.split_once('(').map(|(name, length)| (name, length.trim()))?,
+        None => (text, "1"),
+    };
+    let name = name.trim().to_ascii_uppercase();
+    let is_padded = matches!(name.as_str(), "CHAR" | "CHARACTER");
+    let is_cut = matches!(name.as_str(), "VARCHAR" | "CHARACTER VARYING") && text.contains('(');
+    let length = length.parse().ok().filter(|length| *length > 0)?;
+    (is_padded || is_cut).then_some(Characters { length, is_padded })
+}
 
 /// Parses the name of a type.
 ///

@@ -43,6 +43,15 @@ fn the_readme_tells_the_truth() {
 }
 
 #[test]
+fn flink_answers() {
+    let place = Place::new();
+    let path = root().join("tests/golden/tests/flink_answers.toml");
+    let output = place.forebay(&["test", &path.to_string_lossy()]);
+    let (code, message) = outcome(&output);
+    assert_eq!(code, 0, "{message}{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
 fn a_failed_test_shows_what_differs() {
     let place = Place::new();
     let golden = root().join("tests/golden/tests");

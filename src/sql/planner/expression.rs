@@ -19,7 +19,7 @@ use crate::expr::build::{self, BinaryOp, Expr, JsonShape, Test, TimeUnit, TrimSi
 use crate::expr::{DataType, Schema};
 use crate::sql::SqlError;
 use crate::sql::parse::single;
-use crate::sql::types::parse_type;
+use crate::sql::types::{characters, parse_type};
 
 /// Deepest nesting of an expression. Chains of AND and OR do not nest.
 pub(super) const DEPTH_MAX: usize = 100;
@@ -222,8 +222,21 @@ impl Planner<'_> {
             }
             Ast::Between { expr: inner, negated, low, high } => {
                 let inner = self.expr(inner, scope)?;
+                let (symmetric, low) = match low.as_ref() {
+                    Ast::Prefixed { prefix, value } if prefix.value.eq_ignore_ascii_case("SYMMETRIC") => (true, value),
+                    Ast::Prefixed { prefix, value } if prefix.value.eq_ignore_ascii_case("ASYMMETRIC") => {
+                        (false, value)
+                    }
+                    _ => (false, low),
+                };
                 let (low, high) = (self.expr(low, scope)?, self.expr(high, scope)?);
-                self.built(expr, build::between(inner, low, high, *negated))
+                self.built(
+                    expr,
+                    match symmetric {
+                        true => build::between_symmetric(inner, low, high, *negated),
+                        false => build::between(inner, low, high, *negated),
+                    },
+                )
             }
             Ast::Like { negated, any: false, expr: inner, pattern, escape_char } => {
                 let escape = escape_char.as_deref().map(|escape| self.escape(escape)).transpose()?;
@@ -628,6 +641,10 @@ impl Planner<'_> {
             return self.refuse(expr, "this type is not known", "write CAST(x AS type)");
         };
         let place = self.text.range(name.span());
+        if let Some(length) = characters(self.text.slice(place.clone())) {
+            let text = self.expr(inner, scope)?;
+            return self.built(expr, build::cast_to_characters(text, length, try_cast));
+        }
         let data_type = parse_type(self.text.slice(place.clone())).map_err(|error| SqlError {
             span: place.start + error.span.start..place.start + error.span.end,
             ..error

@@ -11,10 +11,10 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
-use super::rank::window_property;
 use super::unnest::is_unnest;
+use super::window::window_column;
 use super::{Planner, Relation, Result};
-use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Value};
+use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Test, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::SqlError;
 use crate::sql::plan::{JoinKind, JoinMethod, JoinSpec, Node, Plan, WindowProperty};
@@ -145,7 +145,8 @@ impl Planner<'_> {
                 continue;
             };
             if let (ExprKind::Column(l), ExprKind::Column(r)) = (&a.kind, &b.kind)
-                && let (Some((p, window)), Some((q, other))) = (window_property(left, *l), window_property(right, *r))
+                && let (Some((p, window)), Some((q, other))) =
+                    (window_column(left, *l, self.catalog), window_column(right, *r, self.catalog))
                 && p == q
                 && window.kind == other.kind
             {
@@ -255,15 +256,12 @@ impl Planner<'_> {
     pub(super) fn semi_join(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
         let place = self.place(predicate);
         let refuse = |message: &str, help: &str| Err(SqlError::new(place.clone(), message).help(help.to_owned()));
-        let (value, query, kind) = match predicate {
-            Ast::In { expr, target: InTarget::Subquery(query), negated: false, .. } => {
-                (Some(expr), query, JoinKind::Semi)
-            }
-            Ast::Exists { subquery, negated } => {
-                (None, subquery, if *negated { JoinKind::Anti } else { JoinKind::Semi })
-            }
-            _ => return refuse("NOT IN (SELECT …) is not supported", "write WHERE NOT EXISTS (SELECT … WHERE …)"),
+        let (value, query, negated) = match predicate {
+            Ast::In { expr, target: InTarget::Subquery(query), negated, .. } => (Some(expr), query, *negated),
+            Ast::Exists { subquery, negated } => (None, subquery, *negated),
+            _ => return refuse("this form of sub-query is not supported here", "write IN (SELECT …) or EXISTS"),
         };
+        let kind = if negated { JoinKind::Anti } else { JoinKind::Semi };
         let Query { with: None, body, order_by: None, limit_clause: None, fetch: None, .. } = query.as_ref() else {
             return refuse("this form of sub-query is not supported here", "write SELECT … FROM … WHERE …");
         };
@@ -295,7 +293,12 @@ impl Planner<'_> {
             let schema = right.plan.schema.clone();
             let item = self.expr(item, &mut Scope::new(&schema, right.alias.as_deref(), "SELECT"))?;
             let item = item.map_columns(&|column| column + width);
-            conjuncts.push(self.built(predicate, build::binary(BinaryOp::Equal, value, item))?);
+            let equal = self.built(predicate, build::binary(BinaryOp::Equal, value, item))?;
+            // NOT IN is not true either where the comparison with any row of the sub-query is unknown.
+            conjuncts.push(match negated {
+                true => self.built(predicate, build::is_test(Test::False, equal, true))?,
+                false => equal,
+            });
         }
         let join = self.analysed(&relation.plan, &right.plan, kind, conjuncts, &place, false)?;
         if !matches!(join.method, JoinMethod::Window { .. }) {
@@ -358,6 +361,11 @@ pub(super) fn split_subqueries(predicate: &Ast) -> (Vec<&Ast>, Vec<&Ast>) {
 pub(super) fn time_columns(plan: &Plan) -> Vec<usize> {
     match &plan.node {
         Node::Filter { input, .. } => time_columns(input),
+        Node::Project { input, exprs } => {
+            let times = time_columns(input);
+            let is_time = |expr: &Expr| matches!(expr.kind, ExprKind::Column(column) if times.contains(&column));
+            (0..exprs.len()).filter(|index| exprs.get(*index).is_some_and(is_time)).collect()
+        }
         Node::Join {
             left,
             join: JoinSpec { method: JoinMethod::Interval { left_time, right_time, .. }, kind: JoinKind::Inner, .. },

@@ -14,6 +14,7 @@ mod match_recognize;
 mod over;
 mod rank;
 mod select;
+mod sort;
 mod unnest;
 mod window;
 
@@ -42,7 +43,7 @@ type Result<T> = std::result::Result<T, SqlError>;
 /// Plans a parsed query.
 pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::result::Result<Plan, Vec<SqlError>> {
     let mut planner = Planner { text, catalog, ctes: Vec::new(), nodes: 0, depth: 0, errors: Vec::new() };
-    let result = planner.query(query).and_then(|plan| rank::check(&plan).map(|()| plan));
+    let result = planner.query(query).and_then(sort::number_rows).and_then(|plan| rank::check(&plan).map(|()| plan));
     let mut errors = planner.errors;
     match result {
         Ok(plan) if errors.is_empty() && !has_bare_session(&plan) => return Ok(plan),
@@ -106,9 +107,6 @@ impl Planner<'_> {
             let message = format!("{} is not supported: a stream has no end to wait for", clause.join(" "));
             Err(SqlError::new(place, message).help(help.to_owned()))
         };
-        if order_by.is_some() {
-            return never(&["ORDER", "BY"], "leave it out: rows come in the order of event time of their windows");
-        }
         if limit_clause.is_some() {
             let clause = if self.text.clause(from, &["LIMIT"]).start > from { "LIMIT" } else { "OFFSET" };
             return never(&[clause], "leave it out, or keep fewer rows with WHERE");
@@ -138,7 +136,10 @@ impl Planner<'_> {
         }
         let plan = self.body(body);
         self.ctes.truncate(outer);
-        plan
+        match order_by {
+            Some(order_by) => self.sorted(plan?, order_by, self.text.clause(from, &["ORDER", "BY"])),
+            None => plan,
+        }
     }
 
     fn with(&mut self, with: &With) -> Result<()> {

@@ -11,11 +11,12 @@ use sqlparser::ast::{
 
 use super::expression::Scope;
 use super::over::Overs;
+use super::window::window_column;
 use super::{Planner, Result};
 use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::SqlError;
-use crate::sql::plan::{Node, Plan, RankKind, RankOrder, RankSpec, WindowProperty, WindowSpec};
+use crate::sql::plan::{Node, Plan, RankKind, RankOrder, RankSpec, WindowProperty};
 
 const FORM: &str = "write SELECT … FROM (SELECT *, ROW_NUMBER() OVER (…) AS rn FROM …) WHERE rn <= 3";
 
@@ -76,9 +77,9 @@ impl Planner<'_> {
         }
         let property = |wanted: WindowProperty| {
             spec.keys.iter().find_map(|key| match key.kind {
-                ExprKind::Column(column) => {
-                    window_property(&input, column).filter(|(found, _)| *found == wanted).map(|(_, w)| (column, w))
-                }
+                ExprKind::Column(column) => window_column(&input, column, self.catalog)
+                    .filter(|(found, _)| *found == wanted)
+                    .map(|(_, w)| (column, w)),
                 _ => None,
             })
         };
@@ -198,43 +199,6 @@ pub(super) fn check(plan: &Plan) -> Result<()> {
         }
     }
     plan.inputs().into_iter().try_for_each(check)
-}
-
-/// Which of a window's own columns a column is, and of which window.
-pub(super) fn window_property(plan: &Plan, column: usize) -> Option<(WindowProperty, WindowSpec)> {
-    match &plan.node {
-        Node::Window { input, window } => {
-            let own = [WindowProperty::Start, WindowProperty::End, WindowProperty::Time];
-            match column.checked_sub(input.schema.fields.len()) {
-                Some(own_column) => own.get(own_column).map(|property| (*property, window.clone())),
-                None => window_property(input, column),
-            }
-        }
-        Node::WindowAggregate { window, keys, properties, .. } => {
-            properties.get(column.checked_sub(keys.len())?).map(|property| (*property, window.clone()))
-        }
-        Node::Filter { input, .. }
-        | Node::Unnest { input, .. }
-        | Node::Expand { input, .. }
-        | Node::Over { input, .. }
-        | Node::Lookup { input, .. }
-        | Node::Rank { input, .. } => {
-            if column < input.schema.fields.len() {
-                window_property(input, column)
-            } else {
-                None
-            }
-        }
-        Node::Project { input, exprs } => match exprs.get(column)?.kind {
-            ExprKind::Column(below) => window_property(input, below),
-            _ => None,
-        },
-        Node::Join { left, right, .. } => match column.checked_sub(left.schema.fields.len()) {
-            Some(column) => window_property(right, column),
-            None => window_property(left, column),
-        },
-        Node::Scan { .. } | Node::UnionAll { .. } | Node::Match { .. } => None,
-    }
 }
 
 /// Whether a column is a time attribute, of the relation or of the one under its window.

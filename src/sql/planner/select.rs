@@ -143,11 +143,14 @@ impl Planner<'_> {
         match distinct {
             None | Some(Distinct::All) => {}
             Some(Distinct::Distinct) => {
-                return Err(SqlError::new(
-                    place(&["DISTINCT"]),
-                    "SELECT DISTINCT is not supported: it would keep every row for ever",
-                )
-                .help("group inside a window: GROUP BY window_start, window_end and the columns"));
+                let grouped = grouped_by_its_list(select).ok_or_else(|| {
+                    SqlError::new(
+                        place(&["DISTINCT"]),
+                        "SELECT DISTINCT is not supported: it would keep every row for ever",
+                    )
+                    .help("select window_start and window_end of a window, too: a window ends")
+                })?;
+                return self.select(&grouped);
             }
             Some(Distinct::On(_)) => return foreign(&["DISTINCT", "ON"], "group inside a window"),
         }
@@ -677,4 +680,26 @@ pub(super) fn column_help(name: &str, schema: &Schema) -> Option<String> {
         let list = list.join(", ");
         (list.len() <= 200 && !list.is_empty()).then(|| format!("there are {list}"))
     })
+}
+
+/// `SELECT DISTINCT` of columns of a window, its start and end among them, as the GROUP BY of its list.
+fn grouped_by_its_list(select: &Select) -> Option<Select> {
+    let is_plain = matches!(&select.group_by, GroupByExpr::Expressions(keys, w) if keys.is_empty() && w.is_empty())
+        && select.having.is_none()
+        && select.named_window.is_empty();
+    let item = |item: &SelectItem| match item {
+        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => Some(expr.clone()),
+        _ => None,
+    };
+    let keys = select.projection.iter().map(item).collect::<Option<Vec<Ast>>>()?;
+    let has = |wanted: &str| {
+        keys.iter().any(|key| match key {
+            Ast::Identifier(ident) => ident.value == wanted,
+            Ast::CompoundIdentifier(parts) => parts.last().is_some_and(|last| last.value == wanted),
+            _ => false,
+        })
+    };
+    let is_windowed = has("window_start") && has("window_end") && !keys.iter().any(|key| find_aggregate(key).is_some());
+    let group_by = GroupByExpr::Expressions(keys.clone(), Vec::new());
+    (is_plain && is_windowed).then(|| Select { distinct: None, group_by, ..select.clone() })
 }

@@ -8,11 +8,12 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
+use super::join::time_columns;
 use super::{Planner, Result};
 use crate::expr::build::{self, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::parse::single;
-use crate::sql::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
+use crate::sql::plan::{JoinKind, Node, Plan, WindowKind, WindowProperty, WindowSpec};
 use crate::sql::{Catalog, SqlError, nearest_help};
 
 /// Names and types of a window's own columns.
@@ -296,6 +297,11 @@ impl Planner<'_> {
     fn window_input<'e>(&mut self, data: &'e Ast) -> Result<(Plan, Vec<&'e Ident>)> {
         match data {
             Ast::Subquery(query) => Ok((self.query(query)?, Vec::new())),
+            // `(SELECT …) PARTITION BY …`, as the dialect hands it over.
+            Ast::Tuple(items) if let Some((Ast::Subquery(query), columns)) = items.split_first() => {
+                let column = |column: &'e Ast| if let Ast::Identifier(ident) = column { Some(ident) } else { None };
+                Ok((self.query(query)?, columns.iter().filter_map(column).collect()))
+            }
             Ast::Prefixed { prefix, value } if prefix.value.eq_ignore_ascii_case("TABLE") => {
                 let (table, columns) = match value.as_ref() {
                     Ast::Tuple(items) => (items.first(), items.get(1..).unwrap_or_default()),
@@ -358,7 +364,7 @@ impl Planner<'_> {
                 .help_if(time.map(|time| format!("the time attribute is `{}`", time.name)))
                 .help_if(nearest_help(&column, names)));
         };
-        if schema.time == Some(index) {
+        if schema.time == Some(index) || time_columns(input).contains(&index) {
             return Ok(index);
         }
         let error =
@@ -506,13 +512,15 @@ impl Planner<'_> {
 /// What a column is to the window that the plan's rows carry.
 pub(super) fn window_column(plan: &Plan, column: usize, catalog: &Catalog) -> Option<(WindowProperty, WindowSpec)> {
     match &plan.node {
-        Node::Window { input, window } => {
-            let (_, property) = COLUMNS.get(column.checked_sub(input.schema.fields.len())?)?;
-            Some((*property, window.clone()))
-        }
+        Node::Window { input, window } => match column.checked_sub(input.schema.fields.len()) {
+            Some(own) => COLUMNS.get(own).map(|(_, property)| (*property, window.clone())),
+            None => window_column(input, column, catalog),
+        },
         Node::Filter { input, .. }
         | Node::Unnest { input, .. }
         | Node::Expand { input, .. }
+        | Node::Over { input, .. }
+        | Node::Rank { input, .. }
         | Node::Lookup { input, .. } => {
             (column < input.schema.fields.len()).then(|| window_column(input, column, catalog)).flatten()
         }
@@ -537,7 +545,15 @@ pub(super) fn window_column(plan: &Plan, column: usize, catalog: &Catalog) -> Op
             }
         }
         Node::Scan { relation } => catalog.window_column(relation, column),
-        Node::UnionAll { .. } | Node::Over { .. } | Node::Match { .. } | Node::Join { .. } | Node::Rank { .. } => None,
+        // A side that is padded has no window.
+        Node::Join { left, right, join } => match column.checked_sub(left.schema.fields.len()) {
+            Some(column) if !matches!(join.kind, JoinKind::Left | JoinKind::Full) => {
+                window_column(right, column, catalog)
+            }
+            None if !matches!(join.kind, JoinKind::Right | JoinKind::Full) => window_column(left, column, catalog),
+            _ => None,
+        },
+        Node::UnionAll { .. } | Node::Match { .. } => None,
     }
 }
 
