@@ -106,17 +106,7 @@ impl FlinkDialect {
             let operator = FunctionArgOperator::Colon;
             args.push(FunctionArg::Named { name: clause, arg: FunctionArgExpr::Expr(arg), operator });
         }
-        let list = FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() };
-        Ok(Expr::Function(Function {
-            name: ObjectName::from(vec![name]),
-            uses_odbc_syntax: false,
-            parameters: FunctionArguments::None,
-            args: FunctionArguments::List(list),
-            filter: None,
-            null_treatment: None,
-            over: None,
-            within_group: Vec::new(),
-        }))
+        Ok(call(name, args))
     }
 
     /// `RETURNING type`, `… WRAPPER`, `… ON EMPTY`, `… ON ERROR`: its name and its words, its type or its default.
@@ -181,6 +171,16 @@ impl FlinkDialect {
         }
         let help = "the clauses are RETURNING type, NULL | ERROR | DEFAULT x ON EMPTY | ERROR, WITH [CONDITIONAL] ARRAY WRAPPER";
         self.refuse(first.span, "this clause of a JSON function is not known", help)
+    }
+
+    /// `MAP[key, value, …]`: a call of MAP.
+    fn map(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        let TokenWithSpan { token: _, span } = parser.next_token();
+        parser.expect_token(&Token::LBracket)?;
+        let items = parser.parse_comma_separated(Parser::parse_expr)?;
+        parser.expect_token(&Token::RBracket)?;
+        let args = items.into_iter().map(|item| FunctionArg::Unnamed(FunctionArgExpr::Expr(item))).collect();
+        Ok(call(Ident::with_span(span, "MAP"), args))
     }
 
     fn unit(&self, parser: &mut Parser<'_>) -> Result<DateTimeField, ParserError> {
@@ -302,6 +302,20 @@ impl FlinkDialect {
     }
 }
 
+fn call(name: Ident, args: Vec<FunctionArg>) -> Expr {
+    let list = FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() };
+    Expr::Function(Function {
+        name: ObjectName::from(vec![name]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(list),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
+
 impl Dialect for FlinkDialect {
     fn is_delimited_identifier_start(&self, ch: char) -> bool {
         ch == '`'
@@ -396,6 +410,7 @@ impl Dialect for FlinkDialect {
             "FLOOR" if call => Some(self.floor(parser, true)),
             "CEIL" | "CEILING" if call => Some(self.floor(parser, false)),
             "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" if call => Some(self.json(parser)),
+            "MAP" if *next == Token::LBracket => Some(self.map(parser)),
             "INTERVAL" => Some(self.interval(parser)),
             "DATE" | "TIME" | "TIMESTAMP" if string => Some(self.prefixed(parser)),
             "TABLE" if !call => Some(self.prefixed(parser)),

@@ -24,6 +24,7 @@ pub(super) mod conditional;
 pub(super) mod encoding;
 pub(super) mod hash;
 pub mod json;
+pub(super) mod map;
 pub(super) mod math;
 pub(super) mod pattern;
 mod refused;
@@ -31,7 +32,7 @@ pub(super) mod string;
 pub(super) mod time;
 
 /// All families, in the order in which [`list`] names them.
-const FAMILIES: [&[Function]; 9] = [
+const FAMILIES: [&[Function]; 10] = [
     math::FUNCTIONS,
     string::FUNCTIONS,
     encoding::FUNCTIONS,
@@ -40,6 +41,7 @@ const FAMILIES: [&[Function]; 9] = [
     time::FUNCTIONS,
     conditional::FUNCTIONS,
     array::FUNCTIONS,
+    map::FUNCTIONS,
     json::FUNCTIONS,
 ];
 

@@ -29,10 +29,6 @@ const NON_DETERMINISTIC: [&str; 13] = [
 
 /// Names with one reason together.
 const REFUSED: &[(&[&str], &str)] = &[
-    (
-        &["MAP", "MAP_KEYS", "MAP_VALUES", "MAP_ENTRIES", "MAP_FROM_ARRAYS", "MAP_UNION", "STR_TO_MAP"],
-        "there is no type MAP yet",
-    ),
     (&["PARSE_JSON", "TRY_PARSE_JSON"], "there is no type VARIANT; read the text with JSON_VALUE or JSON_QUERY"),
     (
         &[
