@@ -146,6 +146,12 @@ impl AggregateCall {
                 _ => refuse(format!("{name}(*) does not exist"), format!("name a column: {name}(x)")),
             };
         };
+        if distinct && argument.data_type.has_map() {
+            return refuse(
+                format!("{name} does not take DISTINCT {}", argument.data_type),
+                "a MAP cannot be compared: count what it holds",
+            );
+        }
         let rest: Vec<Expr> = arguments.collect();
         let (least, most) = kind.arguments();
         if !(least..=most).contains(&(1 + rest.len())) {

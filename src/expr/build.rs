@@ -199,6 +199,7 @@ fn common_type(a: &DataType, b: &DataType) -> Option<DataType> {
         (T::Date, T::Timestamp(p)) | (T::Timestamp(p), T::Date) => T::Timestamp(*p),
         (T::Date, T::TimestampLtz(p)) | (T::TimestampLtz(p), T::Date) => T::TimestampLtz(*p),
         (T::Array(a), T::Array(b)) => T::Array(Box::new(common_type(a, b)?)),
+        (T::Map(k, v), T::Map(l, w)) => T::Map(Box::new(common_type(k, l)?), Box::new(common_type(v, w)?)),
         (T::Row(a), T::Row(b)) if a.len() == b.len() => {
             let fields = a
                 .iter()
@@ -358,6 +359,9 @@ pub fn binary(op: BinaryOp, left: Expr, right: Expr) -> Built {
 /// Casts two values so that they can be compared.
 fn comparable(op: BinaryOp, left: Expr, right: Expr) -> Result<(Expr, Expr), TypeError> {
     use DataType as T;
+    if let Some(map) = [&left.data_type, &right.data_type].into_iter().find(|side| side.has_map()) {
+        return refuse(format!("{map} cannot be compared"), Some("compare what it holds: m['key'] = 1"));
+    }
     let is_time = |t: &T| matches!(t, T::Date | T::Time | T::Timestamp(_) | T::TimestampLtz(_));
     if left.data_type == T::String && is_time(&right.data_type) {
         let left = time_of_string(left, &right.data_type)?;
@@ -730,6 +734,14 @@ pub fn json_query(
     })
 }
 
+/// `JSON_OBJECT` or `JSON_ARRAY` with its clause.
+///
+/// # Errors
+/// A value has no JSON text.
+pub fn json_made(name: &str, args: Vec<Expr>, with_nulls: bool) -> Built {
+    explained(functions::json_made(name, args, with_nulls), || format!("{name} takes string literals as keys"))
+}
+
 /// `JSON_EXISTS` with its clause.
 ///
 /// # Errors
@@ -863,13 +875,17 @@ pub fn field(e: Expr, name: &str) -> Built {
     Ok(Expr { kind: ExprKind::Field { input: Box::new(e), field: index }, data_type })
 }
 
-/// Element `i` (from 1) of an ARRAY.
+/// Element `i` (from 1) of an ARRAY, or the value of a MAP's key.
 ///
 /// # Errors
-/// It is no ARRAY, or `i` no INT, or a literal below 1.
+/// It is neither, or `i` no INT, or a literal below 1, or not of the key's type.
 pub fn index(e: Expr, i: Expr) -> Built {
+    if let DataType::Map(key, value) = &e.data_type {
+        let (key, value) = (key.as_ref().clone(), value.as_ref().clone());
+        return functions::map::item(e, i, key, value);
+    }
     let DataType::Array(item) = &e.data_type else {
-        return refuse(format!("{} has no elements: only an ARRAY has", e.data_type), None);
+        return refuse(format!("{} has no elements: only an ARRAY or a MAP has", e.data_type), None);
     };
     if matches!(i.kind, ExprKind::Literal(Value::Integer(i)) if i < 1) {
         return refuse("the elements of an array count from 1", None);

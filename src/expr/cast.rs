@@ -40,6 +40,7 @@ pub fn exists(from: &DataType, to: &DataType) -> bool {
         (T::Date, T::Timestamp(_) | T::TimestampLtz(_)) => true,
         (T::Timestamp(_) | T::TimestampLtz(_), T::Date | T::Time | T::Timestamp(_) | T::TimestampLtz(_)) => true,
         (T::Array(from), T::Array(to)) => exists(from, to),
+        (T::Map(key, value), T::Map(to_key, to_value)) => exists(key, to_key) && exists(value, to_value),
         (T::Row(from), T::Row(to)) => {
             from.len() == to.len() && from.iter().zip(to).all(|(from, to)| exists(&from.data_type, &to.data_type))
         }
@@ -55,6 +56,7 @@ pub fn can_fail(from: &DataType, to: &DataType) -> bool {
         (T::String, to) => *to != T::String,
         (T::Float | T::Double, T::Decimal(..)) | (T::Date, T::Timestamp(_) | T::TimestampLtz(_)) => true,
         (T::Array(from), T::Array(to)) => can_fail(from, to),
+        (T::Map(key, value), T::Map(to_key, to_value)) => can_fail(key, to_key) || can_fail(value, to_value),
         (T::Row(from), T::Row(to)) => from.iter().zip(to).any(|(from, to)| can_fail(&from.data_type, &to.data_type)),
         _ => false,
     }
@@ -114,6 +116,9 @@ fn cast(arg: &Operand, from: &DataType, to: &DataType, scope: &mut Scope<'_>) ->
         }
         (T::Timestamp(_) | T::TimestampLtz(_), _) => from_timestamp(arg, from, to, scope),
         (T::Array(from_item), T::Array(to_item)) => cast_array(arg, from_item, to_item, scope),
+        (T::Map(key, value), T::Map(to_key, to_value)) => {
+            cast_array(arg, &T::entry(key, value), &T::entry(to_key, to_value), scope)
+        }
         (T::Row(_), T::Row(_)) => cast_row(arg, from, to, scope),
         (T::Int, T::BigInt) => widen::<Int32Type, Int64Type>(arg, to, i64::from),
         (T::Int, T::Double) => widen::<Int32Type, Float64Type>(arg, to, f64::from),
@@ -459,6 +464,18 @@ pub fn append_text(array: &dyn Array, index: usize, data_type: &DataType, zone: 
                 append_item(column.as_ref(), index, i, &field.data_type, zone, out);
             }
             out.push(')');
+        }
+        DataType::Map(key, value) => {
+            let Some(list) = array.as_list_opt::<i32>() else { return false };
+            let entries = list.value(index);
+            let Some([keys, values]) = entries.as_struct_opt().map(|entries| entries.columns()) else { return false };
+            out.push('{');
+            for i in 0..entries.len() {
+                append_item(keys.as_ref(), i, i, key, zone, out);
+                out.push('=');
+                append_item(values.as_ref(), i, 0, value, zone, out);
+            }
+            out.push('}');
         }
         DataType::Null => return false,
     }

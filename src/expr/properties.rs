@@ -335,6 +335,7 @@ fn types() -> Vec<DataType> {
         T::IntervalYearMonth,
         T::Array(Box::new(T::Int)),
         T::Row(vec![Field::new("a", T::Double), Field::new("b", T::String)]),
+        T::Map(Box::new(T::String), Box::new(T::Int)),
     ]
 }
 
@@ -425,6 +426,18 @@ fn column_of(data_type: &DataType, seeds: &[u64]) -> ArrayRef {
             let nulls: Vec<bool> = seeds.iter().map(|s| s % 8 != 1).collect();
             let nulls = Some(NullBuffer::from(nulls));
             Arc::new(StructArray::try_new_with_length(arrow_fields(fields), columns, nulls, seeds.len()).unwrap())
+        }
+        DataType::Map(key, value) => {
+            let lengths: Vec<usize> = seeds.iter().map(|s| (*s % 3) as usize).collect();
+            let items: Vec<u64> = (0..lengths.iter().sum::<usize>() as u64).map(|i| i * 5 + 1).collect();
+            let entry = DataType::entry(key, value);
+            let columns = vec![column_of(key, &items), column_of(value, &items)];
+            let DataType::Row(fields) = &entry else { unreachable!() };
+            let entries = StructArray::try_new_with_length(arrow_fields(fields), columns, None, items.len()).unwrap();
+            let nulls: Vec<bool> = seeds.iter().map(|s| s % 8 != 0).collect();
+            let field = ArrowField::new("item", entry.arrow(), true);
+            let offsets = OffsetBuffer::from_lengths(lengths);
+            Arc::new(ListArray::new(Arc::new(field), offsets, Arc::new(entries), Some(NullBuffer::from(nulls))))
         }
         DataType::Null => Arc::new(arrow_array::NullArray::new(seeds.len())),
     }

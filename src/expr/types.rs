@@ -3,7 +3,8 @@
 //! Physical form: one Arrow type per SQL type, so that no code asks for units. Timestamps are microseconds whatever
 //! their precision (0 to 6; a value is always a multiple of its precision), event time is milliseconds derived from
 //! them. Decimals are `Decimal128`. Strings are `Utf8`, bytes `Binary`. Day-time intervals are milliseconds,
-//! year-month intervals are months, both in `Int64`.
+//! year-month intervals are months, both in `Int64`. A MAP is the list of its entries, rows of `key` and `value`, in the
+//! order in which their keys first came: physically an `ARRAY<ROW<key, value>>`.
 
 use std::fmt;
 
@@ -40,6 +41,8 @@ pub enum DataType {
     IntervalYearMonth,
     Array(Box<DataType>),
     Row(Vec<Field>),
+    /// Key and value type.
+    Map(Box<DataType>, Box<DataType>),
 }
 
 /// A named, typed column or ROW field. Every column may be NULL.
@@ -106,6 +109,24 @@ impl DataType {
             DataType::TimestampLtz(_) => ArrowType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
             DataType::Array(item) => ArrowType::List(ArrowField::new("item", item.arrow(), true).into()),
             DataType::Row(fields) => ArrowType::Struct(arrow_fields(fields)),
+            DataType::Map(key, value) => {
+                ArrowType::List(ArrowField::new("item", DataType::entry(key, value).arrow(), true).into())
+            }
+        }
+    }
+
+    /// The ROW that is an entry of a MAP.
+    pub fn entry(key: &DataType, value: &DataType) -> DataType {
+        DataType::Row(vec![Field::new("key", key.clone()), Field::new("value", value.clone())])
+    }
+
+    /// Whether values of the type cannot be compared: a MAP, whose entries have no order, or something that holds one.
+    pub fn has_map(&self) -> bool {
+        match self {
+            DataType::Map(..) => true,
+            DataType::Array(item) => item.has_map(),
+            DataType::Row(fields) => fields.iter().any(|field| field.data_type.has_map()),
+            _ => false,
         }
     }
 
@@ -152,6 +173,7 @@ impl fmt::Display for DataType {
             DataType::IntervalDayTime => f.write_str("INTERVAL DAY TO SECOND"),
             DataType::IntervalYearMonth => f.write_str("INTERVAL YEAR TO MONTH"),
             DataType::Array(item) => write!(f, "ARRAY<{item}>"),
+            DataType::Map(key, value) => write!(f, "MAP<{key}, {value}>"),
             DataType::Row(fields) => {
                 f.write_str("ROW<")?;
                 for (i, field) in fields.iter().enumerate() {

@@ -210,6 +210,10 @@ impl Column {
             DataType::TimestampLtz(precision) => Values::TimestampLtz(Vec::new(), *precision),
             DataType::Array(item) => Values::Array(List { item: Box::new(Column::new(item)), ends: vec![0] }),
             DataType::Row(fields) => Values::Row(Row::new(fields)),
+            DataType::Map(key, value) => {
+                let entry = Column::new(&DataType::entry(key, value));
+                Values::Array(List { item: Box::new(entry), ends: vec![0] })
+            }
         };
         Column {
             data_type: data_type.clone(),

@@ -84,7 +84,8 @@ fn character(section: &mut Section<'_>, key: &'static str, default: u8) -> Optio
 /// # Errors
 /// The first such column.
 pub fn check(columns: &[Field]) -> Result<(), String> {
-    match columns.iter().find(|column| matches!(column.data_type, DataType::Array(_) | DataType::Row(_))) {
+    let composite = |of: &DataType| matches!(of, DataType::Array(_) | DataType::Row(_) | DataType::Map(..));
+    match columns.iter().find(|column| composite(&column.data_type)) {
         Some(column) => {
             Err(format!("format \"csv\" cannot hold column `{}` of type {}", column.name, column.data_type))
         }

@@ -23,6 +23,8 @@
 //! | DATE, TIME | `2026-04-02`, `HH:MM[:SS[.fff]]` |
 //! | BYTES | a string in base64, padded or not |
 //! | ROW, ARRAY | an object, an array (NULLs inside are kept); anything else is refused |
+//! | MAP<STRING, …> | an object; the last value of a key counts |
+//! | INTERVAL | a number: milliseconds, or months of a year-month interval |
 //! | bad UTF-8 anywhere, a lone surrogate in a declared string | refused |
 //! | a byte order mark in front | skipped |
 //! | nothing, an array, several values in one message | refused |
@@ -35,10 +37,12 @@
 //! `{"a":1,"b":null}`. DOUBLE and FLOAT in the shortest form that reads back the same; NaN and infinities, which JSON
 //! does not have, are `null`. TIMESTAMP(p) as `2026-04-02T00:58:00.000` with p digits, TIMESTAMP_LTZ in UTC with `Z`,
 //! TIME as `HH:MM:SS` with `.mmm` where there are milliseconds, DECIMAL as a number with its scale, BYTES in base64,
-//! intervals as their number of milliseconds or months.
+//! intervals as their number of milliseconds or months, MAP as an object in the order in which its keys first came; a
+//! key that is NULL as `"null"` (Flink: `map-null-key.mode = LITERAL`).
 
 mod scan;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use arrow_array::cast::AsArray as _;
@@ -52,6 +56,27 @@ use super::parse::Refusal;
 use super::print::{self, Calendar};
 use super::{Decoded, Decoder, Encoder, EpochColumn, Outcome, decode_run, excerpt, utf8};
 use crate::expr::{DataType, Field};
+
+/// Refuses maps whose keys are no strings, as Flink's format does.
+///
+/// # Errors
+/// The first such column.
+pub fn check(columns: &[Field]) -> Result<(), String> {
+    fn fits(of: &DataType) -> bool {
+        match of {
+            DataType::Map(key, value) => **key == DataType::String && fits(value),
+            DataType::Array(item) => fits(item),
+            DataType::Row(fields) => fields.iter().all(|field| fits(&field.data_type)),
+            _ => true,
+        }
+    }
+    match columns.iter().find(|column| !fits(&column.data_type)) {
+        None => Ok(()),
+        Some(Field { name, data_type, .. }) => Err(format!(
+            "format \"json\" cannot hold column `{name}` of type {data_type}: the keys of a MAP must be STRING"
+        )),
+    }
+}
 
 /// See the module.
 pub struct JsonDecoder {
@@ -132,12 +157,7 @@ impl Context<'_, '_> {
         let path = path.strip_prefix('.').unwrap_or(&path);
         let what = match self.refused.take() {
             Some(what) => what,
-            None => {
-                let place = format!(" at line {} column {}", error.line(), error.column());
-                let text = error.to_string();
-                let text = excerpt_long(text.strip_suffix(&place).unwrap_or(&text));
-                format!("{text} (byte {})", byte_of(self.message, error.line(), error.column()))
-            }
+            None => misfit(error, byte_of(self.message, error.line(), error.column())),
         };
         match (path, error.is_data()) {
             ("", _) => format!("not valid JSON: {what}"),
@@ -145,6 +165,13 @@ impl Context<'_, '_> {
             (path, false) => format!("not valid JSON in column `{path}`: {what}"),
         }
     }
+}
+
+/// What serde says, with the byte at which it noticed.
+fn misfit(error: &serde_json::Error, byte: usize) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    format!("{} (byte {byte})", excerpt_long(text.strip_suffix(&place).unwrap_or(&text)))
 }
 
 /// Room for a sentence of serde around an excerpt.
@@ -251,7 +278,7 @@ impl<'de> Visitor<'de> for Cell<'_, '_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let article = if matches!(self.column.values, Values::Array(_)) { "an array" } else { "an object" };
+        let article = if matches!(self.column.data_type, DataType::Array(_)) { "an array" } else { "an object" };
         write!(f, "{article} for {}", self.column.data_type)
     }
 
@@ -262,6 +289,10 @@ impl<'de> Visitor<'de> for Cell<'_, '_, '_> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
         let Cell { column, context } = self;
+        if matches!(column.data_type, DataType::Map(..)) {
+            push_entries(column, context, map)?;
+            return column.close().map_err(|refusal| A::Error::custom(refusal.sentence("MAP")));
+        }
         let done = column.rows();
         let Values::Row(row) = &mut column.values else {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Map, &Cell { column, context }));
@@ -272,7 +303,7 @@ impl<'de> Visitor<'de> for Cell<'_, '_, '_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let Cell { column, context } = self;
-        let Values::Array(list) = &mut column.values else {
+        let (Values::Array(list), DataType::Array(_)) = (&mut column.values, &column.data_type) else {
             return Err(A::Error::invalid_type(serde::de::Unexpected::Seq, &Cell { column, context }));
         };
         let mut index = 0usize;
@@ -288,6 +319,46 @@ impl<'de> Visitor<'de> for Cell<'_, '_, '_> {
         }
         column.close().map_err(|refusal| A::Error::custom(refusal.sentence("ARRAY")))
     }
+}
+
+/// Pushes the entries of a MAP, each key once: they are collected first, since the last value of a key counts.
+fn push_entries<'de, A: MapAccess<'de>>(
+    column: &mut Column,
+    context: &mut Context<'_, '_>,
+    mut map: A,
+) -> Result<(), A::Error> {
+    let mut entries: Vec<(String, &'de RawValue)> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
+        match places.get(&key).and_then(|at| entries.get_mut(*at)) {
+            Some(known) => known.1 = value,
+            None => {
+                places.insert(key.clone(), entries.len());
+                entries.push((key, value));
+            }
+        }
+    }
+    let Values::Array(list) = &mut column.values else { return Ok(()) };
+    for (key, value) in entries {
+        let Values::Row(entry) = &mut list.item.values else { return Ok(()) };
+        let [keys, values] = entry.columns.as_mut_slice() else { return Ok(()) };
+        let pushed = keys.push_text(&key).map_err(|refusal| refusal.sentence("STRING"));
+        let text = value.get();
+        let mut json = serde_json::Deserializer::from_str(text);
+        let pushed = pushed.and_then(|()| {
+            Cell { column: values, context: &mut *context }.deserialize(&mut json).map_err(|error| {
+                let from = (text.as_ptr() as usize).wrapping_sub(context.message.as_ptr() as usize);
+                misfit(&error, from + byte_of(text, error.line(), error.column()))
+            })
+        });
+        if let Err(reason) = pushed {
+            context.refused.get_or_insert(reason);
+            context.path.push(format!("['{key}']"));
+            return Err(A::Error::custom("refused"));
+        }
+        list.item.close().map_err(|refusal| A::Error::custom(refusal.sentence("MAP")))?;
+    }
+    Ok(())
 }
 
 /// Appends a scalar column's value from the exact text of a JSON value (valid as far as a scan can tell).
@@ -403,6 +474,8 @@ enum Shape {
     Text,
     Array(Box<Shape>),
     Row(Vec<Member>),
+    /// Of the values.
+    Map(Box<Shape>),
 }
 
 impl JsonEncoder {
@@ -428,6 +501,7 @@ impl Shape {
             DataType::String => Shape::Text,
             DataType::Array(item) => Shape::Array(Box::new(Shape::new(item))),
             DataType::Row(fields) => Shape::Row(members(fields)),
+            DataType::Map(_, value) => Shape::Map(Box::new(Shape::new(value))),
             scalar => Shape::Scalar(scalar.clone()),
         }
     }
@@ -472,6 +546,7 @@ impl Shape {
                 out.push(b']');
             }
             Shape::Row(members) => write_object(members, array.as_struct_opt()?.columns(), row, calendar, out),
+            Shape::Map(shape) => write_map(shape, &array.as_list_opt::<i32>()?.value(row), calendar, out)?,
         }
         Some(())
     }
@@ -487,6 +562,27 @@ fn write_object(members: &[Member], columns: &[ArrayRef], row: usize, calendar: 
         shape.write(column, row, calendar, out);
     }
     out.push(b'}');
+}
+
+/// A key that comes twice has its last value.
+fn write_map(shape: &Shape, entries: &dyn Array, calendar: &mut Calendar, out: &mut Vec<u8>) -> Option<()> {
+    let [keys, values] = entries.as_struct_opt()?.columns() else { return None };
+    let keys = keys.as_string_opt::<i32>()?;
+    let key = |entry: usize| if keys.is_null(entry) { "null" } else { keys.value(entry) };
+    let mut last: BTreeMap<&str, usize> = (0..keys.len()).map(|entry| (key(entry), entry)).collect();
+    out.push(b'{');
+    let mut is_first = true;
+    for entry in 0..keys.len() {
+        let Some(value) = last.remove(key(entry)) else { continue };
+        if !std::mem::take(&mut is_first) {
+            out.push(b',');
+        }
+        quote(key(entry), out);
+        out.push(b':');
+        shape.write(values, value, calendar, out);
+    }
+    out.push(b'}');
+    Some(())
 }
 
 impl Encoder for JsonEncoder {

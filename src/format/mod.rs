@@ -67,7 +67,7 @@ impl FormatConfig {
     /// Which column it cannot carry, as a sentence.
     pub fn check(&self, columns: &[Field]) -> Result<(), String> {
         match self {
-            FormatConfig::Json => Ok(()),
+            FormatConfig::Json => json::check(columns),
             FormatConfig::Csv(_) => csv::check(columns),
             FormatConfig::Raw => raw::check(columns),
         }

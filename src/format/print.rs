@@ -37,7 +37,7 @@ pub fn scalar(of: &DataType, array: &dyn Array, row: usize, calendar: &mut Calen
             calendar.timestamp(array.as_primitive_opt::<TimestampMicrosecondType>()?.value(row), *precision, out);
             out.push(b'Z');
         }
-        DataType::Null | DataType::String | DataType::Array(_) | DataType::Row(_) => return None,
+        DataType::Null | DataType::String | DataType::Array(_) | DataType::Row(_) | DataType::Map(..) => return None,
     }
     Some(())
 }

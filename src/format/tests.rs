@@ -97,7 +97,14 @@ fn json_value(of: &DataType) -> BoxedStrategy<String> {
             proptest::collection::vec(json_value(item), 0..4).prop_map(|items| format!("[{}]", items.join(","))).boxed()
         }
         DataType::Row(fields) => json_object(fields),
-        DataType::Null | DataType::IntervalDayTime | DataType::IntervalYearMonth => Just("null".to_owned()).boxed(),
+        DataType::Map(_, value) => proptest::collection::btree_map("[a-c\"\\\\é]{0,3}", json_value(value), 0..4)
+            .prop_map(|entries| {
+                let entries = entries.iter().map(|(key, value)| format!("{}:{value}", serde_json::json!(key)));
+                format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
+            })
+            .boxed(),
+        DataType::IntervalDayTime | DataType::IntervalYearMonth => any::<i64>().prop_map(|v| v.to_string()).boxed(),
+        DataType::Null => Just("null".to_owned()).boxed(),
     };
     prop_oneof![4 => value, 1 => Just("null".to_owned())].boxed()
 }
@@ -116,6 +123,8 @@ fn json_object(fields: &[Field]) -> BoxedStrategy<String> {
 fn nested() -> Vec<Field> {
     let mut fields = scalars();
     fields.push(field("list", DataType::Array(Box::new(DataType::Row(scalars())))));
+    let map = |value| DataType::Map(Box::new(DataType::String), Box::new(value));
+    fields.push(field("map", map(map(DataType::Row(scalars())))));
     fields.push(field("row", DataType::Row(vec![field("l", DataType::Array(Box::new(DataType::Double)))])));
     fields
 }
@@ -279,6 +288,15 @@ fn settings_are_read_and_checked() {
 
     let row = DataType::Row(vec![field("x", DataType::Int)]);
     assert!(FormatConfig::Json.check(&[field("r", row.clone())]).is_ok());
+    let map = DataType::Map(Box::new(DataType::Int), Box::new(DataType::Int));
+    let refused =
+        FormatConfig::Json.check(&[field("m", DataType::Array(Box::new(map.clone())))]).expect_err("INT keys");
+    assert!(refused.ends_with("the keys of a MAP must be STRING"), "{refused}");
+    assert!(
+        FormatConfig::Csv(CsvConfig { header: true, separator: b',', quote: b'"', null: None })
+            .check(&[field("m", map)])
+            .is_err()
+    );
     assert_eq!(
         output.expect("read").check(&[field("r", row)]),
         Err("format \"csv\" cannot hold column `r` of type ROW<`x` INT>".to_owned())

@@ -2,9 +2,10 @@
 //!
 //! Taken: BOOLEAN, TINYINT, SMALLINT, INT, INTEGER, BIGINT, FLOAT, DOUBLE [PRECISION], DECIMAL | DEC | NUMERIC
 //! [(p[, s])], STRING, VARCHAR, BYTES, VARBINARY, DATE, TIME, TIMESTAMP[(p)] [WITHOUT TIME ZONE], TIMESTAMP_LTZ[(p)],
-//! TIMESTAMP[(p)] WITH LOCAL TIME ZONE, ARRAY<T>, T ARRAY, ROW<a T, …>, ROW(a T, …). Defaults are Flink's: DECIMAL is
+//! TIMESTAMP[(p)] WITH LOCAL TIME ZONE, INTERVAL unit[(p)] [TO unit[(p)]], ARRAY<T>, T ARRAY, MAP<K, V>, ROW<a T, …>,
+//! ROW(a T, …). Of an interval only whether it counts months matters: all have the same values here. Defaults are Flink's: DECIMAL is
 //! (10, 0), TIMESTAMP is (6). Refused, with what to write: lengths of strings (Flink cuts and pads to them), precisions
-//! above 6, NOT NULL, MAP, MULTISET, intervals.
+//! above 6, NOT NULL, MULTISET.
 
 use std::ops::Range;
 
@@ -17,7 +18,7 @@ use crate::expr::build::Characters;
 use crate::expr::{DataType, Field};
 
 const DEPTH_MAX: usize = 32;
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 25] = [
     "BOOLEAN",
     "TINYINT",
     "SMALLINT",
@@ -42,6 +43,7 @@ const NAMES: [&str; 24] = [
     "ARRAY",
     "ROW",
     "MAP",
+    "INTERVAL",
 ];
 
 /// The length of `VARCHAR(n)` or `CHAR[(n)]`, which CAST takes and no column has.
@@ -210,7 +212,9 @@ impl TypeParser<'_> {
                 DataType::Array(Box::new(item))
             }
             "ROW" => self.row(depth)?,
-            "MAP" | "MULTISET" | "RAW" | "INTERVAL" | "VARIANT" => {
+            "MAP" => self.map(depth)?,
+            "INTERVAL" => self.interval()?,
+            "MULTISET" | "RAW" | "VARIANT" => {
                 return refuse(format!("the type {name} is not supported yet"), "use STRING, ROW or ARRAY");
             }
             "TEXT" | "BOOL" | "LONG" | "REAL" | "INT8" | "INT4" | "INT2" | "FLOAT8" | "FLOAT4" | "DATETIME"
@@ -234,6 +238,49 @@ impl TypeParser<'_> {
                 return Err(error.help_if(nearest_help(&name, NAMES)));
             }
         })
+    }
+
+    fn map(&mut self, depth: usize) -> Result<DataType, SqlError> {
+        if !self.token(&Token::Lt) {
+            return Err(self.unexpected("`<` and the types of keys and values, as in MAP<STRING, INT>"));
+        }
+        let place = self.place();
+        let key = self.data_type(depth + 1)?;
+        if key.has_map() {
+            return Err(SqlError::new(place, format!("{key} cannot be the key of a MAP: maps cannot be compared")));
+        }
+        if self.half_closed || !self.token(&Token::Comma) {
+            return Err(self.unexpected("`,` and the type of the values"));
+        }
+        let value = self.data_type(depth + 1)?;
+        self.close_angle()?;
+        Ok(DataType::Map(Box::new(key), Box::new(value)))
+    }
+
+    /// `YEAR`, `YEAR TO MONTH`, `MONTH`; `DAY`, `DAY(p) TO SECOND(p)` and what lies between.
+    fn interval(&mut self) -> Result<DataType, SqlError> {
+        const UNITS: [&str; 6] = ["YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"];
+        const WANTED: &str = "the unit of the interval: YEAR TO MONTH or DAY TO SECOND";
+        let first = UNITS.into_iter().position(|unit| self.word(unit)).ok_or_else(|| self.unexpected(WANTED))?;
+        self.interval_precision()?;
+        let months = first < 2;
+        if self.word("TO") {
+            let finer = UNITS.into_iter().enumerate().filter(|(at, _)| *at > first && (*at < 2) == months);
+            let units: Vec<&str> = finer.map(|(_, unit)| unit).collect();
+            if !units.into_iter().any(|unit| self.word(unit)) {
+                return Err(self.unexpected(WANTED));
+            }
+            self.interval_precision()?;
+        }
+        Ok(if months { DataType::IntervalYearMonth } else { DataType::IntervalDayTime })
+    }
+
+    fn interval_precision(&mut self) -> Result<(), SqlError> {
+        if !self.token(&Token::LParen) {
+            return Ok(());
+        }
+        self.number("precision of INTERVAL", 0..=9)?;
+        self.close(&Token::RParen, "`)`")
     }
 
     fn decimal(&mut self) -> Result<DataType, SqlError> {
@@ -377,6 +424,13 @@ mod tests {
             ("INT ARRAY ARRAY", "ARRAY<ARRAY<INT>>"),
             ("ARRAY<ROW<a INT, `value` ARRAY<STRING>>>", "ARRAY<ROW<`a` INT, `value` ARRAY<STRING>>>"),
             ("ROW(lat DOUBLE, lon DOUBLE)", "ROW<`lat` DOUBLE, `lon` DOUBLE>"),
+            ("map<STRING, ARRAY<MAP<INT, DATE>>>", "MAP<STRING, ARRAY<MAP<INT, DATE>>>"),
+            ("MAP<STRING, INT> ARRAY", "ARRAY<MAP<STRING, INT>>"),
+            ("INTERVAL DAY", "INTERVAL DAY TO SECOND"),
+            ("interval day(3) to second(6)", "INTERVAL DAY TO SECOND"),
+            ("INTERVAL HOUR TO MINUTE", "INTERVAL DAY TO SECOND"),
+            ("INTERVAL MONTH", "INTERVAL YEAR TO MONTH"),
+            ("INTERVAL YEAR(4) TO MONTH", "INTERVAL YEAR TO MONTH"),
         ] {
             let data_type = parse_type(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
             assert_eq!(data_type.to_string(), wanted);
@@ -397,9 +451,13 @@ mod tests {
             ("DECIMAL(4, 5)", "between 0 and 4, not 5", "5"),
             ("TIMESTAMP(9)", "a precision of 9 is not supported", "9"),
             ("TIMESTAMP(3) WITH TIME ZONE", "WITH TIME ZONE is not supported", "WITH"),
-            ("MAP<STRING, INT>", "MAP is not supported yet", "MAP"),
+            ("MAP<STRING>", "expected `,` and the type of the values", ">"),
+            ("MAP STRING", "expected `<` and the types of keys and values", "STRING"),
+            ("MAP<MAP<INT, INT>, INT>", "cannot be the key of a MAP", "MAP"),
             ("INT MULTISET", "MULTISET is not supported yet", "MULTISET"),
-            ("INTERVAL DAY", "INTERVAL is not supported yet", "INTERVAL"),
+            ("INTERVAL", "expected the unit of the interval", ""),
+            ("INTERVAL DAY TO MONTH", "expected the unit of the interval", "MONTH"),
+            ("INTERVAL SECOND TO DAY", "expected the unit of the interval", "DAY"),
             ("ROW<a INT, a INT>", "the field `a` is there twice", "a"),
             ("ROW<value INT>", "`value` is a reserved word", "value"),
             ("ARRAY<INT", "expected `>`, found the end", ""),

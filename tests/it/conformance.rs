@@ -113,8 +113,8 @@ fn opened(config: &Config, batch_rows: usize) -> Opened {
 }
 
 /// What a case gave: rows and late rows, as bytes.
-struct Given {
-    rows: String,
+pub struct Given {
+    pub rows: String,
     late: String,
 }
 
@@ -367,7 +367,7 @@ fn no_row_is_lost_between_windows_and_late_rows() {
 }
 
 /// Plays a query at all batch sizes, with other cuts, checkpoints and crashes each time: the bytes must be the same.
-fn at_all_batch_sizes(sql: &str) -> Given {
+pub fn at_all_batch_sizes(sql: &str) -> Given {
     let mut first: Option<Given> = None;
     for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {
         let given = play(sql, Order::FirstFirst, *batch_rows, 40 + index as u64);

@@ -19,6 +19,7 @@ mod idle;
 mod kills;
 mod kills_join;
 mod lookup;
+mod maps;
 mod memory;
 mod parts;
 mod pipeline_tests;

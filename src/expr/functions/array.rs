@@ -190,7 +190,7 @@ type Choose = fn(&Items<'_>, &[Range<usize>]) -> Vec<usize>;
 /// A function of the arrays as sets; NULL where one of them is.
 fn sets(name: &'static str, args: Vec<Expr>, count: usize, choose: Choose) -> Resolved {
     let (args, item) = arrays(args)?;
-    if args.len() != count {
+    if args.len() != count || item.has_map() {
         return Err(Refusal::Arguments);
     }
     Ok(made(name, args, (item, count, true), move |items, _, row| {
@@ -287,7 +287,7 @@ fn array_sort(args: Vec<Expr>) -> Resolved {
 /// The type of the items of an array whose items have an order.
 fn ordered_item(array: &Expr) -> Result<DataType, Refusal> {
     match item_of(array)? {
-        DataType::Array(_) | DataType::Row(_) => Err(Refusal::Arguments),
+        DataType::Array(_) | DataType::Row(_) | DataType::Map(..) => Err(Refusal::Arguments),
         item => Ok(item),
     }
 }
@@ -318,6 +318,9 @@ fn extreme(name: &'static str, args: Vec<Expr>) -> Resolved {
 /// From 1; 0 where no item equals the value.
 fn array_position(args: Vec<Expr>) -> Resolved {
     let ([array, value], item) = array_and_value(args)?;
+    if item.has_map() {
+        return Err(Refusal::Arguments);
+    }
     let types = (item.clone(), item);
     Ok(call("ARRAY_POSITION", vec![array, value], DataType::Int, move |args, scope| {
         let missing = new_null_array(&DataType::Int.arrow(), scope.rows);
@@ -335,6 +338,9 @@ fn array_position(args: Vec<Expr>) -> Resolved {
 /// Without the items that equal the value; without NULLs where it is NULL.
 fn array_remove(args: Vec<Expr>) -> Resolved {
     let ([array, value], item) = array_and_value(args)?;
+    if item.has_map() {
+        return Err(Refusal::Arguments);
+    }
     let types = (item.clone(), item.clone());
     let data_type = array.data_type.clone();
     let arrow_type = data_type.arrow();

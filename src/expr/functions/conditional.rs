@@ -18,7 +18,7 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "IF", parameters: "BOOLEAN, value, value", resolve: if_else },
     Function { name: "GREATEST", parameters: "value [, value …]", resolve: |args| extreme("GREATEST", args) },
     Function { name: "LEAST", parameters: "value [, value …]", resolve: |args| extreme("LEAST", args) },
-    Function { name: "CARDINALITY", parameters: "ARRAY", resolve: cardinality },
+    Function { name: "CARDINALITY", parameters: "ARRAY or MAP", resolve: cardinality },
     Function { name: "ELEMENT", parameters: "ARRAY", resolve: single_element },
     Function { name: "ARRAY_CONTAINS", parameters: "ARRAY, value", resolve: array_contains },
 ];
@@ -46,7 +46,8 @@ fn if_else(args: Vec<Expr>) -> Resolved {
 /// NULL if any of the values is.
 fn extreme(name: &'static str, args: Vec<Expr>) -> Resolved {
     let (args, data_type) = build::coerce_common(args)?;
-    if args.is_empty() || matches!(data_type, DataType::Null | DataType::Array(_) | DataType::Row(_)) {
+    let composite = matches!(data_type, DataType::Array(_) | DataType::Row(_) | DataType::Map(..));
+    if args.is_empty() || data_type == DataType::Null || composite {
         return Err(Refusal::Arguments);
     }
     let op = if name == "GREATEST" { BinaryOp::Less } else { BinaryOp::Greater };
@@ -83,7 +84,7 @@ fn extreme(name: &'static str, args: Vec<Expr>) -> Resolved {
 
 fn cardinality(args: Vec<Expr>) -> Resolved {
     let [array] = exactly(args)?;
-    if !matches!(array.data_type, DataType::Array(_)) {
+    if !matches!(array.data_type, DataType::Array(_) | DataType::Map(..)) {
         return Err(Refusal::Arguments);
     }
     Ok(call("CARDINALITY", vec![array], DataType::Int, |args, scope| {
@@ -121,7 +122,8 @@ impl<'a> Lists<'a> {
         Some((usize::try_from(*start).ok()?, usize::try_from(*end).ok()?))
     }
 
-    fn values(&self) -> Option<&'a ArrayRef> {
+    /// The items of all rows.
+    pub fn values(&self) -> Option<&'a ArrayRef> {
         self.arg?.array().as_list_opt::<i32>().map(|list| list.values())
     }
 }
@@ -179,6 +181,9 @@ fn array_contains(args: Vec<Expr>) -> Resolved {
     let DataType::Array(item) = array.data_type.clone() else { return Err(Refusal::Arguments) };
     let (needles, common) = build::coerce_common(vec![needle, build::literal(build::Value::Null, *item)])?;
     let needle = needles.into_iter().next().ok_or(Refusal::Arguments)?;
+    if common.has_map() {
+        return Err(Refusal::Arguments);
+    }
     let array = build::cast(array, &DataType::Array(Box::new(common.clone())), false)?;
     let types = (common.clone(), common);
     Ok(call("ARRAY_CONTAINS", vec![array, needle], DataType::Boolean, move |args, scope| {

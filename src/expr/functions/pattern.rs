@@ -64,13 +64,13 @@ fn compile(pattern: &str) -> Result<Regex, String> {
 }
 
 /// A literal pattern compiled, or one that each row brings along.
-enum Pattern {
+pub(super) enum Pattern {
     Fixed(Regex),
     PerRow,
 }
 
 impl Pattern {
-    fn of(expr: &Expr) -> Result<Pattern, Refusal> {
+    pub(super) fn of(expr: &Expr) -> Result<Pattern, Refusal> {
         match literal_text(expr) {
             None => Ok(Pattern::PerRow),
             Some(text) => match compile(text) {
@@ -84,7 +84,7 @@ impl Pattern {
     }
 
     /// The pattern of a row; `None` where it is none. `last` keeps the one of the row before.
-    fn get<'a>(&'a self, text: &str, last: &'a mut Option<(String, Option<Regex>)>) -> Option<&'a Regex> {
+    pub(super) fn get<'a>(&'a self, text: &str, last: &'a mut Option<(String, Option<Regex>)>) -> Option<&'a Regex> {
         if let Pattern::Fixed(regex) = self {
             return Some(regex);
         }

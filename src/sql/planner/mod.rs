@@ -21,7 +21,8 @@ mod window;
 use std::ops::Range;
 
 use sqlparser::ast::{
-    Cte, Ident, Query, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor, TableWithJoins, With,
+    Cte, Expr as Ast, Ident, Query, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor,
+    TableWithJoins, With,
 };
 
 use self::match_recognize::Clauses;
@@ -535,6 +536,15 @@ impl Planner<'_> {
         self.nodes += 1;
         self.check_size()?;
         Ok(Plan { node, schema })
+    }
+
+    /// Refuses a key, or a value whose change matters, that cannot be compared.
+    fn check_comparable(&self, ast: &Ast, planned: &Expr, what: &str) -> Result<()> {
+        if !planned.data_type.has_map() {
+            return Ok(());
+        }
+        let message = format!("{what} cannot be {}: a MAP cannot be compared", planned.data_type);
+        Err(SqlError::new(self.place(ast), message).help("take a value of it: m['key']"))
     }
 
     fn check_size(&self) -> Result<()> {

@@ -147,6 +147,7 @@ impl Planner<'_> {
             if key.data_type == DataType::Null {
                 return Err(SqlError::new(self.place(ast), "a constant NULL is no key").help("leave it out"));
             }
+            self.check_comparable(ast, key, "a key of PARTITION BY")?;
         }
         let time_column = self.over_order(order_by, place, function, scope)?;
         let frame = match window_frame {
@@ -294,6 +295,9 @@ impl Planner<'_> {
         };
         if planned.len() != arity {
             return Err(wrong());
+        }
+        for arg in &planned {
+            self.check_comparable(expr, arg, "an argument of this function")?;
         }
         let mut args = Vec::new();
         for (index, arg) in planned.into_iter().enumerate() {

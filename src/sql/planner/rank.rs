@@ -39,6 +39,9 @@ impl Planner<'_> {
         };
         let mut inner = Scope::new(scope.schema, scope.alias, "OVER");
         let keys = partition_by.iter().map(|key| self.expr(key, &mut inner)).collect::<Result<Vec<Expr>>>()?;
+        for (ast, key) in partition_by.iter().zip(&keys) {
+            self.check_comparable(ast, key, "a key of PARTITION BY")?;
+        }
         let mut order = Vec::new();
         for OrderByExpr { expr, options: OrderByOptions { sort, nulls_first }, with_fill } in order_by {
             let descending = match sort {
@@ -49,7 +52,9 @@ impl Planner<'_> {
             if with_fill.is_some() {
                 return refuse("WITH FILL is not part of Flink SQL", FORM);
             }
-            let expr = self.expr(expr, &mut inner)?;
+            let ast = expr;
+            let expr = self.expr(ast, &mut inner)?;
+            self.check_comparable(ast, &expr, "a key of ORDER BY")?;
             // NULL is the least value, as in Flink.
             order.push(RankOrder { expr, descending, nulls_first: nulls_first.unwrap_or(!descending) });
         }

@@ -588,6 +588,7 @@ impl Planner<'_> {
                     None => error,
                 }
             })?;
+            self.check_comparable(key, &expr, "a key of GROUP BY")?;
             planned.push(expr);
             places.push(place);
         }

@@ -82,13 +82,19 @@ impl Planner<'_> {
         }
         let Relation { plan: input, alias: left_alias } = left;
         let planned = self.expr(array, &mut Scope::new(&input.schema, left_alias.as_deref(), "UNNEST"))?;
-        let DataType::Array(element) = &planned.data_type else {
-            let message = format!("UNNEST takes an ARRAY, not {}", planned.data_type);
-            return Err(SqlError::new(self.place(array), message).help(FORM));
-        };
-        let mut elements = match element.as_ref() {
-            DataType::Row(fields) => fields.clone(),
-            scalar => vec![Field::new("EXPR$0", scalar.clone())],
+        let mut elements = match &planned.data_type {
+            DataType::Array(element) => match element.as_ref() {
+                DataType::Row(fields) => fields.clone(),
+                scalar => vec![Field::new("EXPR$0", scalar.clone())],
+            },
+            // The names that Calcite gives.
+            DataType::Map(key, value) => {
+                vec![Field::new("KEY", key.as_ref().clone()), Field::new("VALUE", value.as_ref().clone())]
+            }
+            other => {
+                let message = format!("UNNEST takes an ARRAY or a MAP, not {other}");
+                return Err(SqlError::new(self.place(array), message).help(FORM));
+            }
         };
         let mut prefix = String::new();
         if let Some(TableAlias { explicit: _, name, columns, at: None }) = alias {
