@@ -231,7 +231,8 @@ pub fn array(values: Vec<Expr>, with_nulls: bool) -> Resolved {
 
 /// `JSON_OBJECT(key VALUE value, …)`, keys and values by turns; the last value of a key counts.
 pub fn object(args: Vec<Expr>, with_nulls: bool) -> Resolved {
-    let (mut members, mut values): (BTreeMap<Vec<u16>, (String, usize, Node)>, Vec<Expr>) = Default::default();
+    let mut members: BTreeMap<Vec<u16>, (String, usize, Node)> = BTreeMap::new();
+    let mut values: Vec<Expr> = Vec::new();
     let mut forms = Vec::new();
     let mut args = args.into_iter();
     while let Some(key) = args.next() {
