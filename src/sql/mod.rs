@@ -27,7 +27,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | not yet | `SESSION` without `GROUP BY`, `WITH ORDINALITY`, `NOT IN (SELECT …)`, `,` in `FROM` between more than two, a rank or a window join over the window of another `[query]`, `FILTER` with `OVER`, further aggregates, `MAP`, year-month windows |
+//! | not yet | `SESSION` without `GROUP BY`, `WITH ORDINALITY`, `,` in `FROM` between more than two, `FILTER` with `OVER`, further aggregates, `MAP`, year-month windows |
 //! | never: its state has no bound | `GROUP BY` without a window, joins without a bound in time, the last row of a key, Top-N without a window, aggregates over a whole stream, `SELECT DISTINCT`, `UNION`, `EXCEPT`, `INTERSECT`, `ORDER BY`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
 //! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
 //! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `::`, `==`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
