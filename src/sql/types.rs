@@ -4,8 +4,7 @@
 //! [(p[, s])], STRING, VARCHAR, BYTES, VARBINARY, DATE, TIME, TIMESTAMP[(p)] [WITHOUT TIME ZONE], TIMESTAMP_LTZ[(p)],
 //! TIMESTAMP[(p)] WITH LOCAL TIME ZONE, ARRAY<T>, T ARRAY, ROW<a T, …>, ROW(a T, …). Defaults are Flink's: DECIMAL is
 //! (10, 0), TIMESTAMP is (6). Refused, with what to write: lengths of strings (Flink cuts and pads to them; CAST does, see
-//! [`characters`]), precisions
-//! above 6, NOT NULL, MAP, MULTISET, intervals.
+//! [`characters`]), precisions above 6, NOT NULL, MAP, MULTISET, intervals.
 
 use std::ops::Range;
 
