@@ -155,8 +155,8 @@ fn casts_give_what_flink_gives() {
         ("2026-04-02 01:02:03.4567", T::TimestampLtz(3), "2026-04-02 01:02:03.456"),
         ("123", T::Date, "0123-01-01"),
         ("23:45", T::Time, "23:45:00"),
-        ("0aFf", T::Bytes, "0aff"),
-        ("99.995", T::Decimal(4, 2), "!cannot cast '99.995' to DECIMAL(4, 2)"),
+        ("0aFf", T::Bytes, "0aFf"),
+        ("99.995", T::Decimal(4, 2), "NULL"),
         ("99.994", T::Decimal(4, 2), "99.99"),
     ] {
         assert_eq!(cast_text(text, to), expected, "{text}");

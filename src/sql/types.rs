@@ -3,9 +3,9 @@
 //! Taken: BOOLEAN, TINYINT, SMALLINT, INT, INTEGER, BIGINT, FLOAT, DOUBLE [PRECISION], DECIMAL | DEC | NUMERIC
 //! [(p[, s])], STRING, VARCHAR, BYTES, VARBINARY, DATE, TIME, TIMESTAMP[(p)] [WITHOUT TIME ZONE], TIMESTAMP_LTZ[(p)],
 //! TIMESTAMP[(p)] WITH LOCAL TIME ZONE, INTERVAL unit[(p)] [TO unit[(p)]], ARRAY<T>, T ARRAY, MAP<K, V>, ROW<a T, …>,
-//! ROW(a T, …). Of an interval only whether it counts months matters: all have the same values here. Defaults are Flink's: DECIMAL is
-//! (10, 0), TIMESTAMP is (6). Refused, with what to write: lengths of strings (Flink cuts and pads to them), precisions
-//! above 6, NOT NULL, MULTISET.
+//! ROW(a T, …). Of an interval only whether it counts months matters: all have the same values here. Defaults are Flink's:
+//! DECIMAL is (10, 0), TIMESTAMP is (6). Refused, with what to write: lengths of strings (Flink cuts and pads to them; CAST
+//! does, see [`characters`]), precisions above 6, NOT NULL, MULTISET.
 
 use std::ops::Range;
 

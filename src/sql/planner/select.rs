@@ -148,7 +148,7 @@ impl Planner<'_> {
                         place(&["DISTINCT"]),
                         "SELECT DISTINCT is not supported: it would keep every row for ever",
                     )
-                    .help("select window_start and window_end of a window, too: a window ends")
+                    .help("group inside a window: GROUP BY window_start, window_end and the columns")
                 })?;
                 return self.select(&grouped);
             }
