@@ -22,7 +22,7 @@ fn maps_intervals_and_times_go_through_a_pipeline() {
         at = "TIME(3)"
         [query.shown]
         sql = """SELECT m, age, term, `at`, m['a']['x'] AS x, CARDINALITY(m) AS n, age * 2 AS twice,
-                 age > INTERVAL '1' MINUTE AS old, ts - age AS since, `at` + age AS later FROM s"""
+                 age > INTERVAL '1' MINUTE AS aged, ts - age AS since, `at` + age AS later FROM s"""
         [query.entries]
         sql = "SELECT k, v['x'] AS x FROM s CROSS JOIN UNNEST(m) AS t (k, v)"
         [query.names]
@@ -48,10 +48,10 @@ fn maps_intervals_and_times_go_through_a_pipeline() {
         ]
         [test.expect]
         shown = [
-          '{"m":{"b":{},"a":{"y":3,"x":null}},"age":90000,"term":14,"at":"23:59:00","x":null,"n":2,"twice":180000,"old":true,"since":"2026-04-01T23:58:30.000Z","later":"00:00:30"}',
-          '{"m":{"a":{"x":7}},"age":1000,"term":null,"at":"10:00:00.500","x":7,"n":1,"twice":2000,"old":false,"since":"2026-04-02T00:00:00.000Z","later":"10:00:01.500"}',
-          '{"m":null,"age":null,"term":null,"at":null,"x":null,"n":null,"twice":null,"old":null,"since":null,"later":null}',
-          '{"m":{"a":null},"age":null,"term":null,"at":null,"x":null,"n":1,"twice":null,"old":null,"since":null,"later":null}',
+          '{"m":{"b":{},"a":{"y":3,"x":null}},"age":90000,"term":14,"at":"23:59:00","x":null,"n":2,"twice":180000,"aged":true,"since":"2026-04-01T23:58:30.000Z","later":"00:00:30"}',
+          '{"m":{"a":{"x":7}},"age":1000,"term":null,"at":"10:00:00.500","x":7,"n":1,"twice":2000,"aged":false,"since":"2026-04-02T00:00:00.000Z","later":"10:00:01.500"}',
+          '{"m":null,"age":null,"term":null,"at":null,"x":null,"n":null,"twice":null,"aged":null,"since":null,"later":null}',
+          '{"m":{"a":null},"age":null,"term":null,"at":null,"x":null,"n":1,"twice":null,"aged":null,"since":null,"later":null}',
         ]
         entries = ['{"k":"b","x":null}', '{"k":"a","x":null}', '{"k":"a","x":7}', '{"k":"a","x":null}']
         names = [
