@@ -33,7 +33,8 @@ use arrow_array::{Array as _, ArrayRef};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ADOPT, BEGIN_ANEW, BUFFER_BYTES, Flushed, GO_ON, MOVE_AWAY, Sink, SinkError, directory_of, write_all_waiting,
+    ADOPT, ADOPT_AGAIN, BEGIN_ANEW, BUFFER_BYTES, Flushed, GO_ON, MOVE_AWAY, Sink, SinkError, directory_of,
+    write_all_waiting,
 };
 use crate::disk::{Access, Disk, DiskFile, Stop};
 use crate::event::LogTime;
@@ -288,7 +289,7 @@ impl Output {
                 return Err(short(&output.path, length));
             }
             if !output.ends_with_line_end(length)? {
-                return Err(SinkError::Unterminated { path: output.path.display().to_string() });
+                return Err(SinkError::Unterminated { path: output.path.display().to_string(), again: ADOPT_AGAIN });
             }
             let path = output.path.display();
             tracing::warn!(%path, length, durable, "adopted: the output was cut or replaced; rows go on behind its end");
@@ -328,7 +329,7 @@ impl Output {
     /// Goes on behind what is kept, though it is not what is regenerated.
     fn adopt(&mut self, kept_length: u64) -> Result<(), SinkError> {
         if !self.ends_with_line_end(kept_length)? {
-            return Err(SinkError::Unterminated { path: self.path.display().to_string() });
+            return Err(SinkError::Unterminated { path: self.path.display().to_string(), again: ADOPT_AGAIN });
         }
         tracing::warn!(
             path = %self.path.display(),
@@ -626,7 +627,7 @@ fn begin(disk: &Arc<dyn Disk>, names: &Names, existing: Existing, rows: u64) -> 
                 return Err(SinkError::Exists { path, append });
             }
             Existing::Append if !output.ends_with_line_end(output.found_length)? => {
-                return Err(SinkError::Unterminated { path });
+                return Err(SinkError::Unterminated { path, again: "start again" });
             }
             Existing::Append => output.length = output.found_length,
         }

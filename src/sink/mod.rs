@@ -203,9 +203,9 @@ pub enum SinkError {
     Exists { path: String, append: &'static str },
     #[error(
         "{path} does not end with a line end, so nothing can be appended: complete or remove its last \
-         line, and give the same command again"
+         line, and {again}"
     )]
-    Unterminated { path: String },
+    Unterminated { path: String, again: &'static str },
     #[error("{path} is being written by another process or sink: stop it, or choose another path")]
     Locked { path: String },
     #[error("the checkpoint's position of sink {path} cannot be read: {reason}")]
@@ -248,6 +248,8 @@ const ADOPT: &str =
     "keep what is there and go on behind it: start once with `forebay run CONFIG --adopt` and this sink's name";
 /// The same for one of several files of an output.
 const MOVE_AWAY: &str = "move this file and the ones behind it away: files of a rolled output cannot be adopted";
+/// After its last line, which was torn, is completed or removed.
+const ADOPT_AGAIN: &str = "start once more with `forebay run CONFIG --adopt` and this sink's name";
 /// What to do about a file that is shorter than it was.
 const GO_ON: &str = "go on behind what is left: start once with `forebay run CONFIG --adopt` and this sink's name. On a \
      machine that never had it, import the savepoint with `--fresh-sinks`";

@@ -361,7 +361,7 @@ fn a_torn_last_line_is_not_adopted() {
     std::fs::write(it.place.path("out/rows.ndjson"), &whole[..whole.len() - 5]).unwrap();
     let (code, message) = outcome(&it.place.forebay(&["run", "f.toml", "--adopt", "rows"]));
     assert_eq!(code, 65, "{message}");
-    assert!(message.contains("does not end with a line end"), "{message}");
+    assert!(message.contains("does not end with a line end") && message.contains("--adopt"), "{message}");
     // Either of what the message says is taken, with the same command.
     for (complete, remedied) in [(true, whole.clone()), (false, lines(0..119))] {
         copy_dir(&it.place.path("state"), &it.place.path("state.refused"));
