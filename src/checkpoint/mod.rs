@@ -114,7 +114,7 @@ pub enum CheckpointError {
     MapFull { dir: PathBuf, map_bytes: usize },
     #[error(
         "the checkpoint in {} is corrupt: {what}; move the state directory away and begin from a savepoint (`forebay \
-         checkpoint import FILE`), from a copy of the directory, or anew",
+         checkpoint import FILE CONFIG`), from a copy of the directory, or anew",
         .dir.display()
     )]
     Corrupt { dir: PathBuf, what: String },

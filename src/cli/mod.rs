@@ -514,6 +514,13 @@ fn checkpoints_of(place: &Path) -> Result<PathBuf, Failure> {
 
 /// The state directory that a place names: itself, or that of a configuration file.
 fn state_of(place: &Path) -> Result<PathBuf, Failure> {
+    if savepoint::is_savepoint(place)? {
+        let message = format!(
+            "{} is a savepoint: this takes a state directory, or a configuration file that names one",
+            place.display()
+        );
+        return Err(Failure { message, code: USAGE });
+    }
     if place.is_file() {
         return Ok(config::load(place)?.pipeline.state);
     }

@@ -59,6 +59,10 @@ pub fn import(
     format: Format,
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
+    if is_savepoint(place)? {
+        let message = format!("{} is a savepoint: name the one to import first, then the new state", place.display());
+        return Err(Failure { message, code: super::USAGE });
+    }
     let config: Option<Config> = if place.is_file() { Some(config::load(place)?) } else { None };
     if config.is_none() && place.extension().is_some_and(|extension| extension == "toml") {
         let message = format!("there is no configuration file {}", place.display());

@@ -56,8 +56,8 @@ fn judge(state: &Path, status: ExitStatus, stderr: &[u8]) -> Result<(), Failure>
         (None, Some(signal)) if CRASHES.iter().any(|crash| crash.as_raw() == signal) => {
             let message = format!(
                 "the checkpoint in {} is corrupt: reading it ended the process that checked it ({status}); move the \
-                 state directory away and begin from a savepoint (`forebay checkpoint import FILE`), from a copy of the \
-                 directory, or anew",
+                 state directory away and begin from a savepoint (`forebay checkpoint import FILE CONFIG`), from a copy \
+                 of the directory, or anew",
                 state.join(DIRECTORY).display(),
             );
             Err(Failure { message, code: 65 })

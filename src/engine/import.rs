@@ -1,12 +1,15 @@
 //! From a savepoint to a state directory: the way back of [`crate::checkpoint::savepoint::export`].
 //!
-//! The new state is built whole in `<state>.new`, synced, and renamed: it is there whole or not at all. What a killed
-//! import has left is cleared away by the next one. It has the savepoint's checkpoint, under a new epoch, and an empty log
-//! that begins behind its cut. So the first start finds nothing to replay, and goes on as after a clean stop.
+//! The new state is built whole in `.<state>.import` beside it, a name that nobody gives to a state of his own, synced,
+//! and renamed: it is there whole or not at all. What a killed import has left is cleared away by the next one. It has the
+//! savepoint's checkpoint, under a new epoch, and an empty log that begins behind its cut. So the first start finds
+//! nothing to replay, and goes on as after a clean stop.
 //!
-//! Sources go on at their positions, also in a copy of the input file. Sinks go on where the savepoint says; a start compares what they hold. With fresh sinks the state knows none: the
-//! first start begins them anew, as sinks that are new in a configuration, with row 1.
+//! Sources go on at their positions, also in a copy of the input file. Sinks go on where the savepoint says; a start
+//! compares what they hold. With fresh sinks the state knows none: the first start begins them anew, as sinks that are new
+//! in a configuration, with row 1.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -52,6 +55,7 @@ pub fn import(
         return Err(EngineError::Configuration { message });
     }
     refuse_existing(state)?;
+    let state = &resolve(state)?;
     let disk = Machine.disk();
     let staging = Staging::create(disk.as_ref(), state)?;
     let mut meta = reader.meta().clone();
@@ -117,6 +121,14 @@ fn refuse_existing(state: &Path) -> Result<(), EngineError> {
     Err(EngineError::Usage { message })
 }
 
+/// What a link to an empty directory leads to: a service's state directory may be one.
+fn resolve(state: &Path) -> Result<PathBuf, EngineError> {
+    if state.file_name().is_none() || !state.exists() {
+        return Ok(state.to_owned());
+    }
+    fs::canonicalize(state).map_err(|source| io("look at", state, source))
+}
+
 /// The directory that becomes the state; removed when it is dropped before.
 struct Staging {
     path: PathBuf,
@@ -128,12 +140,14 @@ impl Staging {
     /// Takes over what a killed import has left, but not the directory of one that runs.
     fn create(disk: &dyn Disk, state: &Path) -> Result<Staging, EngineError> {
         let Some(name) = state.file_name() else {
-            let message = format!("{} is no name for a new state directory", state.display());
+            let message =
+                format!("{} is no name for a new state directory: name it from the directory above", state.display());
             return Err(EngineError::Usage { message });
         };
-        let mut name = name.to_owned();
-        name.push(".new");
-        let path = state.with_file_name(name);
+        let mut staging = OsString::from(".");
+        staging.push(name);
+        staging.push(".import");
+        let path = state.with_file_name(staging);
         let lock = StateLock::acquire(disk, &path)?;
         for part in [path.join(DIRECTORY), path.join(format!("{DIRECTORY}.new")), log_dir(&path)] {
             match fs::remove_dir_all(&part) {

@@ -146,9 +146,7 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize, choices: &Ch
 
     let stop = Stop::default();
     let (mut engine, _) = engine_at(config, &meta, &BTreeSet::new(), &store, writer.sources(), batch_rows, &stop)?;
-    let adopts = config.sinks.iter().any(|sink| sink.adopt);
-    // What stays is on record before anything is written behind it.
-    let meta = if adopts { commit_now(config, &mut engine, &meta, &store, Vec::new())? } else { meta };
+    let meta = keep_adopted(config, &mut engine, meta, &store)?;
     if engine.ended() && tail_end <= meta.cut {
         refuse_new_input(config, &engine)?;
         if engine.replayed()? {
@@ -190,8 +188,8 @@ fn open_store(
     let no_checkpoint = || EngineError::Saved {
         what: "the state".into(),
         reason: format!(
-            "{} holds a log, but there is no checkpoint: restore both from one copy, or move them away and begin \
-             from a savepoint (`forebay checkpoint import FILE`)",
+            "{} holds a log, but there is no checkpoint: restore both from one copy, or move the state directory away and \
+             begin from a savepoint (`forebay checkpoint import FILE CONFIG`)",
             log_dir.display()
         ),
     };
@@ -333,6 +331,19 @@ fn engine_at(
     Ok((engine, fresh))
 }
 
+/// What stays of adopted outputs is on record before anything is written behind it.
+fn keep_adopted(
+    config: &Config,
+    engine: &mut Engine,
+    meta: CheckpointMeta,
+    store: &Store,
+) -> Result<CheckpointMeta, EngineError> {
+    match config.sinks.iter().any(|sink| sink.adopt) {
+        true => commit_now(config, engine, &meta, store, Vec::new()),
+        false => Ok(meta),
+    }
+}
+
 fn open_sinks(
     config: &Config,
     meta: &CheckpointMeta,
@@ -345,13 +356,12 @@ fn open_sinks(
         .map(|sink| {
             let progress =
                 meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
-            let opened = sink.connector.open(disk, &sink.fields, progress, stop.clone());
+            let opened = sink.connector.open(disk, &sink.fields, progress, sink.adopt, stop.clone());
             let name = sink.name.clone();
-            let mut opened = opened.map_err(|source| EngineError::Sink { sink: name.clone(), source })?;
-            if sink.adopt {
-                opened.adopt();
+            match opened {
+                Ok(sink) => Ok(OpenSink { name, sink }),
+                Err(source) => Err(EngineError::Sink { sink: name, source }),
             }
-            Ok(OpenSink { name, sink: opened })
         })
         .collect()
 }
@@ -417,6 +427,7 @@ fn change_config(
             "the configuration changed: what is logged is first processed under the old one"
         );
         let (mut engine, _) = engine_at(&old, &meta, &BTreeSet::new(), store, writer.sources(), BATCH_ROWS, &stop)?;
+        meta = keep_adopted(&old, &mut engine, meta, store)?;
         let mut reader = LogReader::open(Arc::clone(&store.disk), log_dir, meta.cut.plus(1))?;
         while engine.last_lsn() < writer.last_lsn() {
             let Some(frame) = reader.next()? else { break };

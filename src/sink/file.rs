@@ -3,7 +3,7 @@
 //! The checkpoint holds how many bytes of the file are durable. After a crash the rows behind them are regenerated from
 //! the log, byte for byte the same, so:
 //!
-//! - A file shorter than that was cut or replaced: refused ([`SinkError::Short`]).
+//! - A file shorter than that was cut or replaced: refused ([`SinkError::Short`]), until it is adopted.
 //! - Bytes behind them are compared with what is regenerated. Equal bytes stand. From the first difference on (zeros or
 //!   half pages after a power cut) they are written again, in place; the file is never cut, so that it stays visible
 //!   how much was there.
@@ -11,8 +11,9 @@
 //!   refused again at the next start.
 //! - Unless the output is adopted (`run --adopt`): then every byte that was found stays. Rows that replay regenerates and
 //!   that stand there, from the checkpointed length on, are passed over; from the first row that differs on, or where the
-//!   replay ends, rows go behind the end of the file. Its last line must be complete. The length that stays is in the
-//!   checkpoint before the first row is written, so that a crash in between repeats nothing.
+//!   replay ends, rows go behind the end of the file. Its last line must be complete; while it is not, nothing is written
+//!   behind it. The length that stays is in the checkpoint before the first row is written, so that a crash in between
+//!   repeats nothing. A file that is shorter than it was, or gone, goes on where it ends now.
 //!
 //! With `roll_size` or `roll_every` rows go to `NAME-FIRST.EXT.open`, where FIRST is the number of the first row; a file
 //! that is complete becomes `NAME-FIRST.EXT` once a checkpoint covers its end, and is never touched again. Where a file
@@ -31,7 +32,10 @@ use std::time::Duration;
 use arrow_array::{Array as _, ArrayRef};
 use serde::{Deserialize, Serialize};
 
-use super::{ADOPT, BUFFER_BYTES, Flushed, MOVE_AWAY, Sink, SinkError, directory_of, write_all_waiting};
+use super::{
+    ADOPT, ADOPT_AGAIN, BEGIN_ANEW, BUFFER_BYTES, Flushed, GO_ON, MOVE_AWAY, Sink, SinkError, directory_of,
+    write_all_waiting,
+};
 use crate::disk::{Access, Disk, DiskFile, Stop};
 use crate::event::LogTime;
 use crate::expr::Field;
@@ -236,43 +240,71 @@ struct Output {
     keeps: Option<u64>,
     /// Something was found that is not regenerated, and stays.
     adopted: bool,
-    /// What to do where it is ahead of the log.
-    remedy: &'static str,
+    /// It is the whole output, not one of several files.
+    is_whole: bool,
     /// Bytes that a checkpoint has made durable, or is about to.
     synced_length: u64,
 }
 
 impl Output {
     /// Opens a file of which `durable` bytes were durable; it is created where that is none. A file that is the whole
-    /// output is locked.
-    fn open(disk: &Arc<dyn Disk>, path: PathBuf, durable: u64, lock_it: bool) -> Result<Output, SinkError> {
-        let file = match disk.open(&path, if durable == 0 { Access::Create } else { Access::ReadWrite }) {
+    /// output is locked. With `adopt` it may be shorter, or gone.
+    fn open(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        durable: u64,
+        is_whole: bool,
+        adopt: bool,
+    ) -> Result<Output, SinkError> {
+        let short = |path: &Path, length| SinkError::Short {
+            path: path.display().to_string(),
+            length,
+            durable,
+            remedy: if is_whole { GO_ON } else { BEGIN_ANEW },
+        };
+        let file = match disk.open(&path, if durable == 0 || adopt { Access::Create } else { Access::ReadWrite }) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && durable > 0 => {
-                return Err(SinkError::Short { path: path.display().to_string(), length: 0, durable });
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound && durable > 0 => return Err(short(&path, 0)),
             Err(error) => return Err(SinkError::io("cannot open", &path, error)),
         };
-        if lock_it {
+        if is_whole {
             lock(file.as_ref(), &path, &path)?;
         }
         let found_length = file.length().map_err(|error| SinkError::io("cannot look at", &path, error))?;
-        if found_length < durable {
-            return Err(SinkError::Short { path: path.display().to_string(), length: found_length, durable });
-        }
-        let (disk, file) = (Arc::clone(disk), Arc::from(file));
-        Ok(Output {
-            disk,
-            file,
+        let length = durable.min(found_length);
+        let output = Output {
+            disk: Arc::clone(disk),
+            file: Arc::from(file),
             path,
-            length: durable,
+            length,
             found_length,
             differs: false,
             keeps: None,
             adopted: false,
-            remedy: if lock_it { ADOPT } else { MOVE_AWAY },
-            synced_length: durable,
-        })
+            is_whole,
+            synced_length: length,
+        };
+        if length < durable {
+            if !adopt {
+                return Err(short(&output.path, length));
+            }
+            if !output.ends_with_line_end(length)? {
+                return Err(SinkError::Unterminated { path: output.path.display().to_string(), again: ADOPT_AGAIN });
+            }
+            let path = output.path.display();
+            tracing::warn!(%path, length, durable, "adopted: the output was cut or replaced; rows go on behind its end");
+        }
+        Ok(output)
+    }
+
+    /// Adopts what is there. `kept_length`: what was adopted before, and is not passed yet. Behind that, rows may have been
+    /// written since, unless its last line was not complete: that one may have been completed or removed.
+    fn keep_found(&mut self, kept_length: Option<u64>) -> Result<(), SinkError> {
+        self.keeps = match kept_length {
+            Some(kept_length) if self.ends_with_line_end(kept_length)? => Some(kept_length),
+            _ => Some(self.found_length),
+        };
+        Ok(())
     }
 
     /// Whether its first `length` bytes end with a line end (or are none).
@@ -297,7 +329,7 @@ impl Output {
     /// Goes on behind what is kept, though it is not what is regenerated.
     fn adopt(&mut self, kept_length: u64) -> Result<(), SinkError> {
         if !self.ends_with_line_end(kept_length)? {
-            return Err(SinkError::Unterminated { path: self.path.display().to_string() });
+            return Err(SinkError::Unterminated { path: self.path.display().to_string(), again: ADOPT_AGAIN });
         }
         tracing::warn!(
             path = %self.path.display(),
@@ -373,7 +405,8 @@ impl Output {
         let length = if is_linked { self.file.length().map_err(failed)? } else { 0 };
         if !is_linked || length < self.length {
             let path = self.path.display().to_string();
-            return Err(SinkError::Short { path, length, durable: self.length });
+            let remedy = if self.is_whole { GO_ON } else { BEGIN_ANEW };
+            return Err(SinkError::Short { path, length, durable: self.length, remedy });
         }
         Ok(())
     }
@@ -383,7 +416,8 @@ impl Output {
         if self.length < self.found_length {
             let path = self.path.display().to_string();
             let (length, regenerated) = (self.found_length, self.length);
-            return Err(SinkError::Ahead { path, length, regenerated, remedy: self.remedy });
+            let remedy = if self.is_whole { ADOPT } else { MOVE_AWAY };
+            return Err(SinkError::Ahead { path, length, regenerated, remedy });
         }
         Ok(())
     }
@@ -445,9 +479,11 @@ impl FileSink {
         disk: &Arc<dyn Disk>,
         schema: &[Field],
         progress: Option<&[u8]>,
+        adopt: bool,
         stop: Stop,
     ) -> Result<FileSink, SinkError> {
         let names = Names::new(&config.path, config.rolls());
+        let adopt = adopt && !names.rolls;
         let directory = &names.directory;
         disk.create_dir_all(directory).map_err(|error| SinkError::io("cannot create directory", directory, error))?;
         let lock_file = if names.rolls { Some(open_lock(disk.as_ref(), &names)?) } else { None };
@@ -462,8 +498,11 @@ impl FileSink {
         };
         let (position, output) = match saved {
             Some((saved, keeps)) if saved.path == config.path && saved.rolls == names.rolls => {
-                let mut output = resume(disk, &names, &saved)?;
-                output.keeps = keeps;
+                let mut output = resume(disk, &names, &saved, adopt)?;
+                match adopt {
+                    true => output.keep_found(keeps)?,
+                    false => output.keeps = keeps,
+                }
                 (saved, output)
             }
             // The configuration changed after a checkpoint, so all rows so far are in the old output.
@@ -565,7 +604,7 @@ fn open_part(disk: &Arc<dyn Disk>, names: &Names, first_row: u64) -> Result<Outp
         Some(length) => {
             Err(SinkError::Ahead { path: complete.display().to_string(), length, regenerated: 0, remedy: MOVE_AWAY })
         }
-        None => Output::open(disk, names.open(first_row), 0, false),
+        None => Output::open(disk, names.open(first_row), 0, false, false),
     }
 }
 
@@ -578,7 +617,7 @@ fn begin(disk: &Arc<dyn Disk>, names: &Names, existing: Existing, rows: u64) -> 
         }
         open_part(disk, names, rows + 1)?
     } else {
-        Output::open(disk, names.path.clone(), 0, true)?
+        Output::open(disk, names.path.clone(), 0, true, false)?
     };
     if output.found_length > 0 {
         let path = output.path.display().to_string();
@@ -588,7 +627,7 @@ fn begin(disk: &Arc<dyn Disk>, names: &Names, existing: Existing, rows: u64) -> 
                 return Err(SinkError::Exists { path, append });
             }
             Existing::Append if !output.ends_with_line_end(output.found_length)? => {
-                return Err(SinkError::Unterminated { path });
+                return Err(SinkError::Unterminated { path, again: "start again" });
             }
             Existing::Append => output.length = output.found_length,
         }
@@ -599,7 +638,7 @@ fn begin(disk: &Arc<dyn Disk>, names: &Names, existing: Existing, rows: u64) -> 
 }
 
 /// Opens an output where a checkpoint left it.
-fn resume(disk: &Arc<dyn Disk>, names: &Names, saved: &Position) -> Result<Output, SinkError> {
+fn resume(disk: &Arc<dyn Disk>, names: &Names, saved: &Position, adopt: bool) -> Result<Output, SinkError> {
     let part = saved.part;
     let complete = names.complete(part.first_row);
     if names.rolls
@@ -608,7 +647,7 @@ fn resume(disk: &Arc<dyn Disk>, names: &Names, saved: &Position) -> Result<Outpu
         let path = complete.display().to_string();
         return Err(SinkError::Ahead { path, length, regenerated: part.length, remedy: MOVE_AWAY });
     }
-    let output = Output::open(disk, names.open(part.first_row), part.length, !names.rolls)?;
+    let output = Output::open(disk, names.open(part.first_row), part.length, !names.rolls, adopt)?;
     finish_closed(disk.as_ref(), names, &saved.closed)?;
     Ok(output)
 }
@@ -624,7 +663,7 @@ fn finish_closed(disk: &dyn Disk, names: &Names, closed: &[Part]) -> Result<(), 
         };
         let path = found.display().to_string();
         if length < part.length {
-            return Err(SinkError::Short { path, length, durable: part.length });
+            return Err(SinkError::Short { path, length, durable: part.length, remedy: BEGIN_ANEW });
         }
         if length > part.length {
             return Err(SinkError::Ahead { path, length, regenerated: part.length, remedy: MOVE_AWAY });
@@ -710,12 +749,6 @@ impl Sink for FileSink {
         finish_closed(self.disk.as_ref(), &self.names, &covered)
     }
 
-    fn adopt(&mut self) {
-        if !self.names.rolls {
-            self.output.keeps.get_or_insert(self.output.found_length);
-        }
-    }
-
     fn replayed(&mut self) -> Result<bool, SinkError> {
         self.drain()?;
         if let Some(kept_length) = self.output.keeps.take().filter(|kept| self.output.length < *kept) {
@@ -763,7 +796,7 @@ mod tests {
 
     fn open(config: &FileConfig, progress: Option<&[u8]>) -> Result<FileSink, SinkError> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        FileSink::open(config, &disk, &schema(), progress, Stop::default())
+        FileSink::open(config, &disk, &schema(), progress, false, Stop::default())
     }
 
     fn column(values: &[String]) -> Vec<ArrayRef> {

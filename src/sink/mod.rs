@@ -85,8 +85,10 @@ impl SinkConfig {
     }
 
     /// Opens the sink, on a disk if it needs one, where its last committed [`Flushed::progress`] says it stands; `None`:
-    /// the state is new, or the sink is. Commit a checkpoint with its progress before the first row is written. After
-    /// `stop` it waits no longer for space or for a reader.
+    /// the state is new, or the sink is. Commit a checkpoint with its progress before the first row is written. With
+    /// `adopt` whatever stands in the medium stays, also where the log does not give it or less is there than the progress
+    /// says: [`Sink::replayed`] takes it as this state's instead of refusing it. A sink that is never ahead has nothing to
+    /// adopt. After `stop` it waits no longer for space or for a reader.
     ///
     /// # Errors
     /// The medium failed, is in use, or does not hold what the progress says.
@@ -95,10 +97,13 @@ impl SinkConfig {
         disk: &Arc<dyn Disk>,
         schema: &[Field],
         progress: Option<&[u8]>,
+        adopt: bool,
         stop: Stop,
     ) -> Result<Box<dyn Sink>, SinkError> {
         match self {
-            SinkConfig::File(config) => Ok(Box::new(file::FileSink::open(config, disk, schema, progress, stop)?)),
+            SinkConfig::File(config) => {
+                Ok(Box::new(file::FileSink::open(config, disk, schema, progress, adopt, stop)?))
+            }
             SinkConfig::Stdout(config) => Ok(Box::new(stdout::StdoutSink::open(config, schema, progress, stop)?)),
         }
     }
@@ -156,10 +161,6 @@ pub trait Sink: Send {
     /// The medium failed.
     fn committed(&mut self) -> Result<(), SinkError>;
 
-    /// Before the first row: whatever stands in the medium is to stay, also where the log does not give it. Then
-    /// [`Sink::replayed`] takes it as this state's instead of refusing it. A sink that is never ahead has nothing to adopt.
-    fn adopt(&mut self) {}
-
     /// Replay has regenerated all that the log holds: a sink that is ahead of it means lost log data. Gives whether
     /// something was adopted; a checkpoint must follow at once then.
     ///
@@ -189,10 +190,10 @@ pub enum SinkError {
         source: Arc<io::Error>,
     },
     #[error(
-        "{path} is {length} bytes long, but {durable} bytes of it were durable: it was cut or replaced. Bring it back; \
-         where that cannot be, export the state, move it away and import it with `--fresh-sinks`, which begins a new file"
+        "{path} is {length} bytes long, but {durable} bytes of it were durable: it was cut or replaced. Bring it back, or \
+         {remedy}"
     )]
-    Short { path: String, length: u64, durable: u64 },
+    Short { path: String, length: u64, durable: u64, remedy: &'static str },
     #[error(
         "{path} holds {length} bytes, but the log gives only {regenerated}: durable log data was lost, or this state is an \
          older copy. Restore the newer state, or {remedy}"
@@ -200,8 +201,11 @@ pub enum SinkError {
     Ahead { path: String, length: u64, regenerated: u64, remedy: &'static str },
     #[error("{path} holds data already, but this state has never written to it: move it away, or {append}")]
     Exists { path: String, append: &'static str },
-    #[error("{path} does not end with a line end, so nothing can be appended: complete or remove its last line")]
-    Unterminated { path: String },
+    #[error(
+        "{path} does not end with a line end, so nothing can be appended: complete or remove its last \
+         line, and {again}"
+    )]
+    Unterminated { path: String, again: &'static str },
     #[error("{path} is being written by another process or sink: stop it, or choose another path")]
     Locked { path: String },
     #[error("the checkpoint's position of sink {path} cannot be read: {reason}")]
@@ -244,6 +248,14 @@ const ADOPT: &str =
     "keep what is there and go on behind it: start once with `forebay run CONFIG --adopt` and this sink's name";
 /// The same for one of several files of an output.
 const MOVE_AWAY: &str = "move this file and the ones behind it away: files of a rolled output cannot be adopted";
+/// After its last line, which was torn, is completed or removed.
+const ADOPT_AGAIN: &str = "start once more with `forebay run CONFIG --adopt` and this sink's name";
+/// What to do about a file that is shorter than it was.
+const GO_ON: &str = "go on behind what is left: start once with `forebay run CONFIG --adopt` and this sink's name. On a \
+     machine that never had it, import the savepoint with `--fresh-sinks`";
+/// The same for one of several files of an output.
+const BEGIN_ANEW: &str = "export the state, move it and the output away, and import it with `--fresh-sinks`: rows of what \
+     was logged since the last checkpoint are lost then (`forebay log cat` shows it)";
 
 /// Buffered rows are handed over when they are this many bytes.
 const BUFFER_BYTES: usize = 256 << 10;

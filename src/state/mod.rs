@@ -162,13 +162,13 @@ pub trait Checkpointed: Send {
 pub enum StateError {
     #[error(
         "stored state of operator {operator} is corrupt: {what}; move the state directory away and begin from a savepoint \
-         (`forebay checkpoint import FILE`), from a copy of the directory, or anew"
+         (`forebay checkpoint import FILE CONFIG`), from a copy of the directory, or anew"
     )]
     Corrupt { operator: u32, what: String },
     #[error(
         "the stored value of operator {operator}, namespace {namespace}, key {key:02x?} does not decode ({source}); \
-         move the state directory away and begin from a savepoint (`forebay checkpoint import FILE`), from a copy of the \
-         directory, or anew"
+         move the state directory away and begin from a savepoint (`forebay checkpoint import FILE CONFIG`), from a \
+         copy of the directory, or anew"
     )]
     Decode {
         operator: u32,

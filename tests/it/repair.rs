@@ -356,12 +356,84 @@ fn an_adopted_output_keeps_rows_that_the_log_gives_otherwise() {
 
 #[test]
 fn a_torn_last_line_is_not_adopted() {
-    let it = Fed::restored();
+    let mut it = Fed::restored();
     let whole = it.place.text("out/rows.ndjson");
     std::fs::write(it.place.path("out/rows.ndjson"), &whole[..whole.len() - 5]).unwrap();
     let (code, message) = outcome(&it.place.forebay(&["run", "f.toml", "--adopt", "rows"]));
     assert_eq!(code, 65, "{message}");
-    assert!(message.contains("does not end with a line end"), "{message}");
+    assert!(message.contains("does not end with a line end") && message.contains("--adopt"), "{message}");
+    // Either of what the message says is taken, with the same command.
+    for (complete, remedied) in [(true, whole.clone()), (false, lines(0..119))] {
+        copy_dir(&it.place.path("state"), &it.place.path("state.refused"));
+        std::fs::write(it.place.path("out/rows.ndjson"), &remedied).unwrap();
+        let mut again = Fed { place: it.place, port: it.port, given: 200 };
+        let running = again.start_adopting();
+        again.give(10);
+        assert_eq!(running.stop(), 0, "{}", again.place.text("stderr.txt"));
+        assert!(again.place.text("out/rows.ndjson") == remedied + &lines(200..210), "completed: {complete}");
+        std::fs::remove_dir_all(again.place.path("state")).unwrap();
+        std::fs::rename(again.place.path("state.refused"), again.place.path("state")).unwrap();
+        it = again;
+    }
+}
+
+/// One refusal names one sink, so several are adopted one after the other, here at a changed configuration.
+#[test]
+fn sinks_that_are_adopted_one_after_the_other_repeat_nothing() {
+    let mut it = Fed::new();
+    let text = it.place.text("f.toml") + "[sink.copy]\ntype = \"file\"\nfrom = \"rows\"\npath = \"out/copy.ndjson\"\n";
+    it.place.write("f.toml", &text);
+    let running = started(&it.place);
+    it.give(50);
+    assert_eq!(running.stop(), 0);
+    let mut running = started(&it.place);
+    it.give(3);
+    running.kill();
+    // Both were written by another life that had gone on otherwise.
+    let held = [lines(0..50) + &lines(100..110), lines(0..53) + &lines(100..110)];
+    for (name, held) in ["out/rows.ndjson", "out/copy.ndjson"].into_iter().zip(&held) {
+        it.place.write(name, held);
+    }
+    it.place.write("f.toml", &(text + "# changed\n"));
+    let (code, message) = outcome(&it.place.forebay(&["run", "f.toml", "--adopt", "rows"]));
+    assert_eq!(code, 65, "{message}");
+    assert!(message.contains("sink copy"), "{message}");
+    let errors = std::fs::File::create(it.place.path("stderr.txt")).unwrap();
+    let mut command = it.place.command(&["run", "f.toml", "--adopt", "rows", "--adopt", "copy"]);
+    let running = Running { child: command.stderr(errors).spawn().expect("starts") };
+    it.give(10);
+    assert_eq!(running.stop(), 0, "{}", it.place.text("stderr.txt"));
+    assert!(it.place.text("out/rows.ndjson") == held[0].clone() + &lines(50..63));
+    assert!(it.place.text("out/copy.ndjson") == held[1].clone() + &lines(53..63));
+}
+
+/// Somebody has cut or removed the output: what is logged behind the checkpoint still comes out.
+#[test]
+fn a_cut_or_removed_output_is_refused_and_adopted_on_request() {
+    for kept in [None, Some(0), Some(20)] {
+        let mut it = Fed::new();
+        let running = started(&it.place);
+        it.give(50);
+        assert_eq!(running.stop(), 0);
+        let mut running = started(&it.place);
+        it.give(30);
+        running.kill();
+        let (output, left) = (it.place.path("out/rows.ndjson"), lines(0..kept.unwrap_or(0)));
+        match kept {
+            Some(_) => std::fs::write(output, &left).unwrap(),
+            None => std::fs::remove_file(output).unwrap(),
+        }
+        let (code, message) = outcome(&it.place.forebay(&["run", "f.toml"]));
+        assert_eq!(code, 65, "{message}");
+        assert!(message.contains("was cut or replaced") && message.contains("--adopt"), "{message}");
+        let mut running = it.start_adopting();
+        until(PATIENCE, "the tail comes out", || (rows(&it.place) == 30 + kept.unwrap_or(0)).then_some(()));
+        running.kill();
+        let running = started(&it.place);
+        it.give(10);
+        assert_eq!(running.stop(), 0, "{}", it.place.text("stderr.txt"));
+        assert!(it.place.text("out/rows.ndjson") == left + &lines(50..90), "kept {kept:?}");
+    }
 }
 
 /// After a repair the output holds rows whose records were cut: they stay, on request.

@@ -292,7 +292,9 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     place.write("other.toml", &socket_config().replace("\"live\"", "\"other\"").replace("\"state\"", "\"new\""));
     refused(&place, &["checkpoint", "import", "a.savepoint", "other.toml"], 78, "`live`");
     refused(&place, &["checkpoint", "diff", "a.savepoint", "a.savepoint"], 64, "the same");
-    assert!(!place.path("new").exists() && !place.path("new.new").exists());
+    assert!(!place.path("new").exists() && !place.path(".new.import").exists());
+    refused(&place, &["checkpoint", "import", "f.toml", "a.savepoint"], 64, "name the one to import first");
+    refused(&place, &["checkpoint", "list", "a.savepoint"], 64, "a.savepoint is a savepoint");
     // An output that has gone on since: what it holds beyond is no lost log, but it is not of this state either.
     let running = place.start("f.toml");
     connect(&place).write_all(input(26_000).as_bytes()).expect("sends");
@@ -399,9 +401,28 @@ fn a_kill_during_export_or_import_leaves_all_or_nothing() {
     let left: Vec<String> = std::fs::read_dir(place.dir.path())
         .expect("lists")
         .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
-        .filter(|name| name.ends_with(".new"))
+        .filter(|name| name.ends_with(".import") || name.ends_with(".export"))
         .collect();
     assert!(left.is_empty(), "the last ones have cleared up: {left:?}");
+}
+
+/// Neither is anything but what an import or export has left taken for that, nor a link for something that is full.
+#[test]
+fn what_others_keep_beside_a_savepoint_or_a_state_stays() {
+    let place = stopped();
+    ok(&place, &["checkpoint", "export", "f.toml", "b.savepoint.new"]);
+    ok(&place, &["checkpoint", "export", "f.toml", "b.savepoint"]);
+    ok(&place, &["checkpoint", "verify", "b.savepoint.new"]);
+    ok(&place, &["checkpoint", "import", "a.savepoint", "c.new"]);
+    refused(&place, &["checkpoint", "import", "f.toml", "c"], 65, "does not begin as a savepoint does");
+    ok(&place, &["checkpoint", "import", "a.savepoint", "c"]);
+    for state in ["c", "c.new"] {
+        ok(&place, &["checkpoint", "verify", state]);
+    }
+    std::fs::create_dir(place.path("empty")).expect("creates");
+    std::os::unix::fs::symlink("empty", place.path("link")).expect("links");
+    ok(&place, &["checkpoint", "import", "a.savepoint", "link"]);
+    ok(&place, &["checkpoint", "verify", "empty"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! One read transaction: what it sees stays, and the engine goes on; the pages that it pins are free again when it ends.
 //! The walk is that of `checkpoint verify`, so a savepoint is never made of what would not pass.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -70,7 +71,7 @@ fn refuse_existing(file: &Path) -> Result<(), SavepointError> {
     }
 }
 
-/// A file that does not bear its name yet; removed when it is dropped.
+/// A file that does not bear its name yet, but one that nobody gives to a file of his own; removed when it is dropped.
 struct Staging {
     handle: File,
     path: PathBuf,
@@ -83,9 +84,10 @@ impl Staging {
         let Some(name) = file.file_name() else {
             return Err(SavepointError::io("create", file)(ErrorKind::IsADirectory.into()));
         };
-        let mut name = name.to_owned();
-        name.push(".new");
-        let path = parent(file).join(name);
+        let mut staging = OsString::from(".");
+        staging.push(name);
+        staging.push(".export");
+        let path = parent(file).join(staging);
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let handle = opened.map_err(SavepointError::io("create", &path))?;
         let busy = || SavepointError::Busy { file: file.to_owned() };

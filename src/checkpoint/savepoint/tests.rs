@@ -355,7 +355,7 @@ fn an_export_of_damaged_state_leaves_nothing_behind() {
     let file = temp.path().join("a.savepoint");
     let error = export(&dir, &file, &mut |_, _| {}).expect_err("is damaged");
     assert_eq!(error.exit_code(), 65, "{error}");
-    assert!(error.to_string().contains("forebay checkpoint import FILE"), "{error}");
+    assert!(error.to_string().contains("forebay checkpoint import FILE CONFIG"), "{error}");
     assert_eq!(std::fs::read_dir(temp.path()).expect("lists").count(), 1);
 }
 
@@ -363,7 +363,7 @@ fn an_export_of_damaged_state_leaves_nothing_behind() {
 fn an_export_refuses_a_name_that_is_taken_and_clears_what_a_killed_one_left() {
     let (temp, dir) = environment(10);
     let file = temp.path().join("a.savepoint");
-    std::fs::write(temp.path().join("a.savepoint.new"), vec![1; 100_000]).expect("writes");
+    std::fs::write(temp.path().join(".a.savepoint.export"), vec![1; 100_000]).expect("writes");
     export(&dir, &file, &mut |_, _| {}).expect("exports");
     let bytes = std::fs::read(&file).expect("reads");
     assert_eq!(read(&bytes).expect("reads").1.len(), 20);
@@ -372,11 +372,11 @@ fn an_export_refuses_a_name_that_is_taken_and_clears_what_a_killed_one_left() {
     assert_eq!(std::fs::read(&file).expect("reads"), bytes);
     // Another one is at it.
     let other = temp.path().join("b.savepoint");
-    let held = std::fs::File::create(temp.path().join("b.savepoint.new")).expect("creates");
+    let held = std::fs::File::create(temp.path().join(".b.savepoint.export")).expect("creates");
     rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("locks");
     let error = export(&dir, &other, &mut |_, _| {}).expect_err("is busy");
     assert_eq!(error.exit_code(), 75, "{error}");
-    assert!(temp.path().join("b.savepoint.new").exists(), "the other's file stays");
+    assert!(temp.path().join(".b.savepoint.export").exists(), "the other's file stays");
 }
 
 #[test]
@@ -495,5 +495,5 @@ fn an_import_killed_at_any_step_leaves_a_whole_state_or_none() {
     }
     assert!(absent > 3 && present == 1, "{absent} {present}");
     check();
-    assert!(!temp.path().join("state.new").exists(), "the last one has cleared up");
+    assert!(!temp.path().join(".state.import").exists(), "the last one has cleared up");
 }
