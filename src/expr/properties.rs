@@ -303,6 +303,20 @@ fn in_and_nulls() {
     assert_eq!(show(list(vec![num("0.5"), num("1.0")], false)), "FALSE TRUE NULL FALSE FALSE");
 }
 
+/// Found by fuzzing: all rows were compared with the value of the last.
+#[test]
+fn one_array_for_all_rows_is_searched_by_the_value_of_each() {
+    let values: ArrayRef = Arc::new([Some(1), Some(2), None, Some(5)].iter().collect::<PrimitiveArray<Int32Type>>());
+    let show = |name: &str| {
+        let array = build::array(vec![num("2"), num("1"), build::null(), num("2")]).unwrap();
+        let expr = build::function(name, vec![array, build::column(0, DataType::Int)]).unwrap();
+        shown(&expr, &[Arc::clone(&values)], 4).0.join(" ")
+    };
+    assert_eq!(show("ARRAY_CONTAINS"), "TRUE TRUE TRUE FALSE");
+    assert_eq!(show("ARRAY_POSITION"), "2 1 NULL 0");
+    assert_eq!(show("ARRAY_REMOVE"), "[2, NULL, 2] [1, NULL] [2, 1, 2] [2, 1, NULL, 2]");
+}
+
 #[test]
 fn a_column_of_another_type_is_an_error_not_a_panic() {
     let expr = build::binary(BinaryOp::Add, build::column(0, DataType::BigInt), num("1")).unwrap();
@@ -475,6 +489,8 @@ fn leaf(draw: &mut Draw<'_>, types: &[DataType]) -> Expr {
             str("yyyy-MM-dd"),
             str("2026-04-02 01:02:03"),
             build::null(),
+            build::array(vec![num("1"), num("0"), num("-1"), build::null()]).unwrap(),
+            build::array(vec![str("a%b"), str("")]).unwrap(),
             build::literal(Value::Boolean(true), DataType::Boolean),
             build::interval_literal("1", TimeUnit::Month, None, None, None).unwrap(),
             build::interval_literal("90", TimeUnit::Second, None, None, None).unwrap(),

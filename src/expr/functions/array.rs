@@ -15,7 +15,7 @@ use arrow_schema::Field as ArrowField;
 use arrow_select::concat::concat;
 use arrow_select::take::take;
 
-use super::conditional::{Lists, equal_items};
+use super::conditional::{Lists, equal_items, per_row};
 use super::{Function, Refusal, Resolved, call, exactly, int, string, typed};
 use crate::expr::build::{self, Expr};
 use crate::expr::row::RowKeys;
@@ -324,7 +324,8 @@ fn array_position(args: Vec<Expr>) -> Resolved {
     let types = (item.clone(), item);
     Ok(call("ARRAY_POSITION", vec![array, value], DataType::Int, move |args, scope| {
         let missing = new_null_array(&DataType::Int.arrow(), scope.rows);
-        let (Some(equal), [array, value]) = (equal_items(args, &types, scope), args) else { return missing };
+        let args = per_row(args, scope.rows);
+        let (Some(equal), [array, value]) = (equal_items(&args, &types, scope), &args[..]) else { return missing };
         let (equal, lists) = (Operand::Rows(equal), Lists::of(array));
         let equal = equal.booleans();
         make_numbers::<Int32Type>(scope, &DataType::Int.arrow(), |row| {
@@ -346,8 +347,9 @@ fn array_remove(args: Vec<Expr>) -> Resolved {
     let arrow_type = data_type.arrow();
     Ok(call("ARRAY_REMOVE", vec![array, value], data_type, move |args, scope| {
         let missing = new_null_array(&arrow_type, scope.rows);
-        let (Some(equal), Some(value)) = (equal_items(args, &types, scope), args.get(1)) else { return missing };
-        let Some(items) = Items::new(args, 1, &item, false) else { return missing };
+        let args = per_row(args, scope.rows);
+        let (Some(equal), Some(value)) = (equal_items(&args, &types, scope), args.get(1)) else { return missing };
+        let Some(items) = Items::new(&args, 1, &item, false) else { return missing };
         let equal = Operand::Rows(equal);
         let equal = equal.booleans();
         picked(&items, scope, |row| {

@@ -153,7 +153,19 @@ fn single_element(args: Vec<Expr>) -> Resolved {
     }))
 }
 
-/// For each item of the first argument, an array, whether it equals the second argument of its row.
+/// An array and a value, where the rows' values differ with an array of its own for each row: what an item is compared
+/// with depends on the row.
+pub fn per_row(args: &[Operand], rows: usize) -> Vec<Operand> {
+    let mut args = args.to_vec();
+    if let [array, value] = args.as_mut_slice()
+        && !value.is_scalar()
+    {
+        *array = Operand::Rows(array.clone().into_rows(rows));
+    }
+    args
+}
+
+/// For each item of the first argument, an array, whether it equals the second argument of its row; see [`per_row`].
 pub fn equal_items(args: &[Operand], types: &(DataType, DataType), scope: &mut Scope<'_>) -> Option<ArrayRef> {
     let [array, needle] = args else { return None };
     let lists = Lists::of(array);
@@ -187,8 +199,10 @@ fn array_contains(args: Vec<Expr>) -> Resolved {
     let array = build::cast(array, &DataType::Array(Box::new(common.clone())), false)?;
     let types = (common.clone(), common);
     Ok(call("ARRAY_CONTAINS", vec![array, needle], DataType::Boolean, move |args, scope| {
-        let lists = Lists::new(args);
-        let (Some(equal), Some(values), Some(needle)) = (equal_items(args, &types, scope), lists.values(), args.get(1))
+        let args = per_row(args, scope.rows);
+        let lists = Lists::new(&args);
+        let (Some(equal), Some(values), Some(needle)) =
+            (equal_items(&args, &types, scope), lists.values(), args.get(1))
         else {
             return new_null_array(&DataType::Boolean.arrow(), scope.rows);
         };
