@@ -704,6 +704,14 @@ pub fn json_query(
     })
 }
 
+/// `JSON_OBJECT` or `JSON_ARRAY` with its clause.
+///
+/// # Errors
+/// A value has no JSON text.
+pub fn json_made(name: &str, args: Vec<Expr>, with_nulls: bool) -> Built {
+    explained(functions::json_made(name, args, with_nulls), || format!("{name} takes string literals as keys"))
+}
+
 /// `JSON_EXISTS` with its clause.
 ///
 /// # Errors

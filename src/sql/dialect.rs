@@ -109,6 +109,60 @@ impl FlinkDialect {
         Ok(call(name, args))
     }
 
+    /// `JSON_OBJECT([KEY] key VALUE value, … [NULL | ABSENT ON NULL])` and `JSON_ARRAY(value, … [… ON NULL])`: a call
+    /// whose clause is an argument of that name.
+    fn json_made(&self, parser: &mut Parser<'_>, is_object: bool) -> Result<Expr, ParserError> {
+        const FORM: &str = "write JSON_OBJECT('a' VALUE x, 'b' VALUE y) or JSON_ARRAY(x, y)";
+        let TokenWithSpan { token, span } = parser.next_token();
+        let Token::Word(name) = token else { return self.refuse(span, "a function must stand here", FORM) };
+        parser.expect_token(&Token::LParen)?;
+        let word = |token: &Token| match token {
+            Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_uppercase(),
+            _ => String::new(),
+        };
+        let mut args = Vec::new();
+        loop {
+            let next = parser.peek_token();
+            let clause = word(&next.token);
+            if next.token == Token::RParen {
+                break;
+            }
+            if word(&parser.peek_nth_token_ref(1).token) == "ON" && matches!(clause.as_str(), "NULL" | "ABSENT") {
+                parser.advance_token();
+                parser.advance_token();
+                if word(&parser.next_token().token) != "NULL" {
+                    return self.refuse(next.span, "the clause is NULL ON NULL or ABSENT ON NULL", FORM);
+                }
+                args.push(FunctionArg::Named {
+                    name: Ident::with_span(next.span, clause),
+                    arg: FunctionArgExpr::Wildcard,
+                    operator: FunctionArgOperator::Colon,
+                });
+                break;
+            }
+            if !args.is_empty() {
+                parser.expect_token(&Token::Comma)?;
+            }
+            if is_object {
+                if word(&parser.peek_token_ref().token) == "KEY" {
+                    parser.advance_token();
+                }
+                let key = parser.peek_token();
+                if !matches!(key.token, Token::SingleQuotedString(_)) {
+                    return self.refuse(key.span, "a key of JSON_OBJECT must be a constant string", FORM);
+                }
+                args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(parser.parse_value()?))));
+                let separator = parser.next_token();
+                if word(&separator.token) != "VALUE" && separator.token != Token::Colon {
+                    return self.refuse(separator.span, "VALUE must follow the key", FORM);
+                }
+            }
+            args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(parser.parse_expr()?)));
+        }
+        parser.expect_token(&Token::RParen)?;
+        Ok(call(name.into_ident(span), args))
+    }
+
     /// `RETURNING type`, `… WRAPPER`, `… ON EMPTY`, `… ON ERROR`: its name and its words, its type or its default.
     fn json_clause(&self, parser: &mut Parser<'_>) -> Result<(Ident, Expr), ParserError> {
         let first = parser.peek_token();
@@ -410,6 +464,7 @@ impl Dialect for FlinkDialect {
             "FLOOR" if call => Some(self.floor(parser, true)),
             "CEIL" | "CEILING" if call => Some(self.floor(parser, false)),
             "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" if call => Some(self.json(parser)),
+            "JSON_OBJECT" | "JSON_ARRAY" if call => Some(self.json_made(parser, word == "JSON_OBJECT")),
             "MAP" if *next == Token::LBracket => Some(self.map(parser)),
             "INTERVAL" => Some(self.interval(parser)),
             "DATE" | "TIME" | "TIMESTAMP" if string => Some(self.prefixed(parser)),

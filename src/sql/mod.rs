@@ -20,7 +20,7 @@
 //! | first rows | `ROW_NUMBER()` in a sub-query with `WHERE rn <= n` around it: window Top-N, window deduplication, the first row of a key by time |
 //! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; `FROM a, b WHERE …`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`; `JOIN`, `LEFT`), lookup (`FOR SYSTEM_TIME AS OF a._arrival` with a `[table.NAME]`; `JOIN`, `LEFT`), window (all kinds; `IN`, `EXISTS`, `NOT EXISTS` with a sub-query) |
 //! | patterns | `MATCH_RECOGNIZE` as Flink has it, with `WITHIN`: see `docs/match_recognize.md` |
-//! | JSON | `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS` with their clauses, `IS JSON` |
+//! | JSON | `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS`, `JSON_OBJECT`, `JSON_ARRAY` with their clauses, `IS JSON` |
 //! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN`, `LIKE … ESCAPE`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `m['k']`, `ROW(…)`, `ARRAY[…]`, `MAP[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
 //!
 //! Refused, at the place and with what to write:

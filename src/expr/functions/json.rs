@@ -190,7 +190,7 @@ impl Path {
 // ---- JSON texts -------------------------------------------------------------------------------------------------
 
 /// The first value of a text, which must be JSON up to its end.
-fn first_value(text: &str) -> Option<&str> {
+pub(super) fn first_value(text: &str) -> Option<&str> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<&RawValue>();
     let value = values.next()?.ok()?.get();
     let mut depth = 0_usize;
@@ -284,7 +284,7 @@ fn print(value: &str, out: &mut String) {
 }
 
 /// A string as Jackson writes it.
-fn quoted(text: &str, out: &mut String) {
+pub(super) fn quoted(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -322,7 +322,7 @@ fn scalar(value: &str, out: &mut String) {
 }
 
 /// A number with a fraction or an exponent as Java's `BigDecimal.toString` prints it.
-fn big_decimal(number: &str, out: &mut String) {
+pub(super) fn big_decimal(number: &str, out: &mut String) {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));

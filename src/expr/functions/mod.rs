@@ -24,6 +24,7 @@ pub(super) mod conditional;
 pub(super) mod encoding;
 pub(super) mod hash;
 pub mod json;
+mod json_make;
 pub(super) mod map;
 pub(super) mod math;
 pub(super) mod pattern;
@@ -32,7 +33,7 @@ pub(super) mod string;
 pub(super) mod time;
 
 /// All families, in the order in which [`list`] names them.
-const FAMILIES: [&[Function]; 10] = [
+const FAMILIES: [&[Function]; 11] = [
     math::FUNCTIONS,
     string::FUNCTIONS,
     encoding::FUNCTIONS,
@@ -43,6 +44,7 @@ const FAMILIES: [&[Function]; 10] = [
     array::FUNCTIONS,
     map::FUNCTIONS,
     json::FUNCTIONS,
+    json_make::FUNCTIONS,
 ];
 
 /// What a call computes for a batch: an array with one value per row of the scope.
@@ -199,6 +201,11 @@ pub fn literal_text(expr: &Expr) -> Option<&str> {
         ExprKind::Literal(Value::String(text)) => Some(text),
         _ => None,
     }
+}
+
+/// `JSON_OBJECT` (keys and values by turns) or `JSON_ARRAY`, with `NULL ON NULL` or `ABSENT ON NULL`.
+pub(super) fn json_made(name: &str, args: Vec<Expr>, with_nulls: bool) -> Resolved {
+    if name == "JSON_ARRAY" { json_make::array(args, with_nulls) } else { json_make::object(args, with_nulls) }
 }
 
 /// The value of an integer literal.

@@ -47,10 +47,8 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["ST_GEOGFROMTEXT", "ST_GEOGFROMWKB", "ST_ASTEXT", "ST_ASWKB"], "there is no type GEOGRAPHY"),
     (&["OBJECT_OF", "OBJECT_UPDATE"], "there are no structured types with a Java class; use ROW(…)"),
-    (
-        &["JSON", "JSON_ARRAY", "JSON_LENGTH", "JSON_OBJECT", "JSON_QUOTE", "JSON_STRING", "JSON_UNQUOTE"],
-        "JSON is read, not yet made; a json sink writes ROW and ARRAY columns as JSON",
-    ),
+    (&["JSON"], "nest JSON_OBJECT and JSON_ARRAY; other texts go in as strings"),
+    (&["JSON_LENGTH"], "declare the column as ARRAY or MAP, and take its CARDINALITY"),
     (&["PRINTF"], "Java's format strings are not followed; use CONCAT, LPAD and ROUND"),
     (&["PARSE_URL"], "take the URL apart with REGEXP_EXTRACT"),
     (&["URL_DECODE_RECURSIVE"], "write URL_DECODE as often as it was encoded"),

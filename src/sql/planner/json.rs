@@ -27,6 +27,9 @@ impl Planner<'_> {
         args: &[FunctionArg],
         scope: &mut Scope<'_>,
     ) -> Result<Option<Expr>> {
+        if matches!(name, "JSON_OBJECT" | "JSON_ARRAY") {
+            return self.json_made(expr, name, args, scope).map(Some);
+        }
         if !matches!(name, "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS") {
             return Ok(None);
         }
@@ -91,6 +94,20 @@ impl Planner<'_> {
             _ => build::json_exists(doc, path, self.exists_on_error(clauses.error)?),
         };
         self.built(expr, built).map(Some)
+    }
+
+    /// JSON_OBJECT has NULLs unless it says otherwise, JSON_ARRAY has not.
+    fn json_made(&mut self, expr: &Ast, name: &str, args: &[FunctionArg], scope: &mut Scope<'_>) -> Result<Expr> {
+        let mut with_nulls = name == "JSON_OBJECT";
+        let mut planned = Vec::new();
+        for arg in args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.expr(arg, scope)?),
+                FunctionArg::Named { name: clause, arg: _, operator: _ } => with_nulls = clause.value == "NULL",
+                _ => return Err(SqlError::new(self.argument_place(arg), format!("{name} takes values"))),
+            }
+        }
+        self.built(expr, build::json_made(name, planned, with_nulls))
     }
 
     fn returning(&self, ident: &Ident) -> Result<DataType> {
