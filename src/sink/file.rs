@@ -769,6 +769,7 @@ impl Sink for FileSink {
 mod tests {
     use std::collections::BTreeMap;
     use std::fs;
+    use std::time::Instant;
 
     use proptest::prelude::*;
     use tempfile::TempDir;
@@ -796,7 +797,16 @@ mod tests {
 
     fn open(config: &FileConfig, progress: Option<&[u8]>) -> Result<FileSink, SinkError> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        FileSink::open(config, &disk, &schema(), progress, false, Stop::default())
+        // A process that another test has just forked holds all locks until it has become another program.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        loop {
+            match FileSink::open(config, &disk, &schema(), progress, false, Stop::default()) {
+                Err(SinkError::Locked { .. }) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                opened => return opened,
+            }
+        }
     }
 
     fn column(values: &[String]) -> Vec<ArrayRef> {

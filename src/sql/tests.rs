@@ -394,7 +394,12 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT device FROM plant;;", "only one query", ";", ""),
     ("SELECT device FROM plant garbage trailing", "expected the end of the query", "trailing", ""),
     ("SELECT x FROM UNNEST(samples) AS s (x)", "UNNEST must follow a relation", "UNNEST", "CROSS JOIN UNNEST"),
-    ("SELECT x FROM burst CROSS JOIN UNNEST(device) AS s (x)", "UNNEST takes an ARRAY or a MAP, not STRING", "device", ""),
+    (
+        "SELECT x FROM burst CROSS JOIN UNNEST(device) AS s (x)",
+        "UNNEST takes an ARRAY or a MAP, not STRING",
+        "device",
+        "",
+    ),
     ("SELECT x FROM burst CROSS JOIN UNNEST(samples) AS s (x, y)", "names 2 columns, but there are 1", "s", ""),
     (
         "SELECT x FROM burst LEFT JOIN UNNEST(samples) AS s (x) ON x > 1",
