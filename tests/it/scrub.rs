@@ -76,5 +76,5 @@ fn a_flipped_bit_in_a_large_state_stops_the_running_engine() {
     assert_eq!(running.wait(PATIENCE), 65, "{}", place.text("stderr.txt"));
     let text = place.text("stderr.txt");
     assert!(text.contains("is corrupt: the checksum of a value does not match"), "{text}");
-    assert!(text.contains("begin from a savepoint (`forebay checkpoint import FILE`)"), "{text}");
+    assert!(text.contains("begin from a savepoint (`forebay checkpoint import FILE"), "{text}");
 }
