@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::{Parts, StoredRow};
-use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times};
+use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times, restored};
 use crate::event::{EventTime, LogTime};
 use crate::expr::build::Expr;
 use crate::expr::row::RowKeys;
@@ -192,8 +192,7 @@ impl Operator for FirstRow {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clock = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.named.name.to_string(), source })?;
+        self.clock = restored(&self.named.name, saved)?;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::join::{Condition, Joined, Side};
 use super::merge::{Clocks, merged};
 use super::rows::StoredRow;
-use super::{Chunk, Mark, Operator, OperatorError, Position, Sides, StreamClock};
+use super::{Chunk, Mark, Operator, OperatorError, Position, Sides, StreamClock, restored};
 use crate::event::{EventTime, WATERMARK_MAX, WATERMARK_MIN};
 use crate::expr::EvalContext;
 use crate::sql::plan::JoinKind;
@@ -229,8 +229,7 @@ impl Operator for IntervalJoin {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clocks = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.left.named.name.to_string(), source })?;
+        self.clocks = restored(&self.left.named.name, saved)?;
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use arrow_array::ArrayRef;
 
 use super::join::{Condition, Joined, Side};
 use super::rows::StoredRow;
-use super::{Chunk, Lookup, Operator, OperatorError, Position, Sides};
+use super::{Chunk, Lookup, Operator, OperatorError, Position, Sides, restored};
 use crate::expr::EvalContext;
 use crate::state::{Checkpointed, KeyedState};
 
@@ -84,8 +84,7 @@ impl Operator for LookupJoin {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        let decoded = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.left.named.name.to_string(), source })?;
+        let decoded = restored(&self.left.named.name, saved)?;
         self.version = Some(decoded);
         Ok(())
     }

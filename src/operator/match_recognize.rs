@@ -29,7 +29,9 @@ use super::accumulator::{Accumulator, Argument, finish};
 use super::aggregation::opaque_rows;
 use super::pattern::{Automaton, Match, RowId, Run, Runs};
 use super::rows::{Parts, StoredRow};
-use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, instants};
+use super::{
+    Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, instants, restored,
+};
 use crate::event::{EventTime, WATERMARK_MAX};
 use crate::expr::row::{KeyError, RowKeys};
 use crate::expr::{AggregateCall, Batch, DataType, EvalContext, RowErrors, eval::eval, eval::eval_predicate};
@@ -570,8 +572,7 @@ impl Operator for MatchRecognize {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clock = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.named.name.to_string(), source })?;
+        self.clock = restored(&self.named.name, saved)?;
         Ok(())
     }
 }

@@ -47,6 +47,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray, UInt32Array};
 use arrow_schema::ArrowError;
 use arrow_select::take::take;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -215,6 +216,11 @@ impl Named {
     fn row_text(&self, columns: &[ArrayRef], row: usize) -> String {
         (self.render)(&self.input, columns, row)
     }
+}
+
+/// What [`Operator::save`] gave, for [`Operator::restore`].
+fn restored<T: DeserializeOwned>(operator: &str, saved: &[u8]) -> Result<T, OperatorError> {
+    postcard::from_bytes(saved).map_err(|source| OperatorError::Saved { operator: operator.to_owned(), source })
 }
 
 /// Rows that an operator refused, for the query's own outputs.

@@ -31,7 +31,7 @@ use super::aggregation::opaque_rows;
 use super::edge::{EdgeState, Given, Reading};
 use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::{Parts, StoredRow};
-use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
+use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
 use crate::event::{EventTime, LogTime};
 use crate::expr::row::RowKeys;
 use crate::expr::{AggregateCall, Batch, DataType, EvalContext, RowErrors, eval::eval};
@@ -658,8 +658,7 @@ impl Operator for Over {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clock = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.named.name.to_string(), source })?;
+        self.clock = restored(&self.named.name, saved)?;
         Ok(())
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::aggregation::{Aggregation, Group};
 use super::window::Assigner;
 use super::window_aggregate::Spec;
-use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
+use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
 use crate::event::EventTime;
 use crate::expr::EvalContext;
 use crate::sql::plan::WindowProperty;
@@ -231,8 +231,7 @@ impl Operator for SessionAggregate {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clock = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.aggregation.named.name.to_string(), source })?;
+        self.clock = restored(&self.aggregation.named.name, saved)?;
         self.index = Index::default();
         let namespaces: Vec<i64> = self.state.namespaces().iter().copied().collect();
         for namespace in namespaces {

@@ -17,7 +17,7 @@ use super::join::{Condition, Joined, Side};
 use super::merge::{Clocks, merged};
 use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::StoredRow;
-use super::{Chunk, Mark, Operator, OperatorError, Position, Sides};
+use super::{Chunk, Mark, Operator, OperatorError, Position, Sides, restored};
 use crate::event::{EventTime, LogTime};
 use crate::expr::EvalContext;
 use crate::state::{Checkpointed, Key, KeyedState};
@@ -206,8 +206,7 @@ impl Operator for TemporalJoin {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clocks = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.left.named.name.to_string(), source })?;
+        self.clocks = restored(&self.left.named.name, saved)?;
         Ok(())
     }
 }

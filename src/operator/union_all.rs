@@ -6,7 +6,7 @@ use arrow_array::ArrayRef;
 use arrow_select::interleave::interleave;
 
 use super::merge::{Clocks, merged};
-use super::{Chunk, Mark, Operator, OperatorError, Sides};
+use super::{Chunk, Mark, Operator, OperatorError, Sides, restored};
 use crate::expr::EvalContext;
 
 /// `a UNION ALL b …`.
@@ -45,8 +45,7 @@ impl Operator for UnionAll {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clocks = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.name.to_string(), source })?;
+        self.clocks = restored(&self.name, saved)?;
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ use arrow_array::ArrayRef;
 use super::aggregation::{Aggregation, Group};
 use super::parts::{Emit, PART_BYTES, PART_ROWS, in_one_part};
 use super::window::Assigner;
-use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times};
+use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
 use crate::event::EventTime;
 use crate::expr::build::Expr;
 use crate::expr::{AggregateCall, EvalContext};
@@ -275,10 +275,7 @@ impl Operator for WindowAggregate {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clock = postcard::from_bytes(saved).map_err(|source| OperatorError::Saved {
-            operator: self.output.aggregation.named.name.to_string(),
-            source,
-        })?;
+        self.clock = restored(&self.output.aggregation.named.name, saved)?;
         self.find_pending();
         Ok(())
     }

@@ -14,7 +14,7 @@ use super::join::{Condition, Joined, Side};
 use super::merge::{Clocks, merged};
 use super::rows::StoredRow;
 use super::window::Assigner;
-use super::{Chunk, Mark, Operator, OperatorError, Position, Sides};
+use super::{Chunk, Mark, Operator, OperatorError, Position, Sides, restored};
 use crate::event::EventTime;
 use crate::expr::EvalContext;
 use crate::sql::plan::JoinKind;
@@ -163,8 +163,7 @@ impl Operator for WindowJoin {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clocks = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.left.named.name.to_string(), source })?;
+        self.clocks = restored(&self.left.named.name, saved)?;
         Ok(())
     }
 }

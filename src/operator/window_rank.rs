@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::parts::{Emit, PART_BYTES, PART_ROWS, in_one_part};
 use super::rows::{Parts, StoredRow};
 use super::window::Assigner;
-use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times};
+use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times, restored};
 use crate::event::EventTime;
 use crate::expr::row::RowKeys;
 use crate::expr::{Batch, EvalContext, RowErrors, eval::eval};
@@ -188,8 +188,7 @@ impl Operator for WindowRank {
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        self.clock = postcard::from_bytes(saved)
-            .map_err(|source| OperatorError::Saved { operator: self.named.name.to_string(), source })?;
+        self.clock = restored(&self.named.name, saved)?;
         Ok(())
     }
 }
