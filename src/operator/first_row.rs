@@ -157,8 +157,7 @@ impl Operator for FirstRow {
             }
             let time = time.unwrap_or(EventTime::MIN).max(EVENTS_FROM);
             if time < self.clock.watermark {
-                let text = self.named.row_text(&input.columns, row);
-                sides.late.push(&self.named, *position, time, self.clock.watermark, text);
+                sides.late.push(&self.named, (&input.columns, row), *position, time, self.clock.watermark);
                 continue;
             }
             self.take(row, time)?;

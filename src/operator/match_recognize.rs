@@ -545,8 +545,7 @@ impl Operator for MatchRecognize {
             }
             let time = time.unwrap_or(EventTime::MIN).max(ROWS + 1);
             if time <= self.clock.watermark {
-                let text = self.named.row_text(&input.columns, row);
-                sides.late.push(&self.named, *position, time, self.clock.watermark, text);
+                sides.late.push(&self.named, (&input.columns, row), *position, time, self.clock.watermark);
                 continue;
             }
             if let Entry::Waiting(rows) = self.state.entry(time, self.keys.row(row), || Entry::Waiting(Vec::new()))? {

@@ -266,12 +266,20 @@ pub struct ErrorRows {
 }
 
 impl LateRows {
-    fn push(&mut self, operator: &Named, position: Position, event_time: EventTime, watermark: EventTime, row: String) {
+    /// Row `row` of `columns` came too late for an operator that stood at `watermark`.
+    fn push(
+        &mut self,
+        operator: &Named,
+        (columns, row): (&[ArrayRef], usize),
+        position: Position,
+        event_time: EventTime,
+        watermark: EventTime,
+    ) {
         self.positions.push(position);
         self.operators.push(Arc::clone(&operator.name));
         self.event_times.push(event_time.saturating_mul(1000));
         self.watermarks.push(watermark.saturating_mul(1000));
-        self.rows.push(row);
+        self.rows.push(operator.row_text(columns, row));
     }
 
     /// Columns of every `q.late`.

@@ -625,8 +625,7 @@ impl Operator for Over {
             }
             let time = time.unwrap_or(EventTime::MIN).max(EVENTS_FROM);
             if self.is_late(time, self.keys.row(row))? {
-                let text = self.named.row_text(&input.columns, row);
-                sides.late.push(&self.named, *position, time, self.clock.watermark, text);
+                sides.late.push(&self.named, (&input.columns, row), *position, time, self.clock.watermark);
                 continue;
             }
             self.take(row, time)?;

@@ -178,8 +178,7 @@ impl Operator for SessionAggregate {
             }
             if self.assigner.over_at(window.1) <= self.clock.watermark {
                 let named = &self.aggregation.named;
-                let text = named.row_text(&input.columns, row);
-                sides.late.push(named, *position, time, self.clock.watermark, text);
+                sides.late.push(named, (&input.columns, row), *position, time, self.clock.watermark);
                 continue;
             }
             let (start, end) = window;

@@ -239,8 +239,7 @@ impl Operator for WindowAggregate {
             if self.output.assigner.over_at(self.output.assigner.last_end(slice)) <= self.clock.watermark {
                 let time = self.output.assigner.event_time_of(time);
                 let named = &self.output.aggregation.named;
-                let text = named.row_text(&input.columns, row);
-                sides.late.push(named, *position, time, self.clock.watermark, text);
+                sides.late.push(named, (&input.columns, row), *position, time, self.clock.watermark);
                 continue;
             }
             if !self.state.namespaces().contains(&slice) {

@@ -66,8 +66,7 @@ impl WindowJoin {
         let over_at = self.assigner.over_at(end);
         let watermark = self.clocks.output.watermark;
         if over_at <= watermark {
-            let text = side.named.row_text(&chunk.columns, row);
-            sides.late.push(&side.named, position, over_at, watermark, text);
+            sides.late.push(&side.named, (&chunk.columns, row), position, over_at, watermark);
             return Ok(());
         }
         let rows = self.state.entry(end, &side.tagged_key(tag, row), Rows::default)?;

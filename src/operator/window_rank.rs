@@ -154,8 +154,7 @@ impl Operator for WindowRank {
             let end = end.unwrap_or(EventTime::MIN);
             let over_at = self.assigner.over_at(end);
             if over_at <= self.clock.watermark {
-                let text = self.named.row_text(&input.columns, row);
-                sides.late.push(&self.named, *position, over_at, self.clock.watermark, text);
+                sides.late.push(&self.named, (&input.columns, row), *position, over_at, self.clock.watermark);
                 continue;
             }
             let ranked = &mut self.state.entry(end, self.keys.row(row), Ranked::default)?.0;

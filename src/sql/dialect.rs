@@ -380,13 +380,18 @@ fn partitioned_query(parser: &Parser<'_>) -> bool {
     if parser.peek_token_ref().token != Token::LParen || !(is_word(second, "SELECT") || is_word(second, "WITH")) {
         return false;
     }
-    let mut open = 0_usize;
+    let (mut open, mut closed) = (0_usize, false);
     for n in 0.. {
-        match &parser.peek_nth_token_ref(n).token {
-            Token::LParen => open += 1,
-            Token::RParen if open <= 1 => return is_word(&parser.peek_nth_token_ref(n + 1).token, "PARTITION"),
-            Token::RParen => open -= 1,
+        // By place, white space included: to count words from here each time would take the square of the query's length.
+        match parser.peek_nth_token_no_skip(n).token {
+            Token::Whitespace(_) => {}
             Token::EOF => return false,
+            token if closed => return is_word(&token, "PARTITION"),
+            Token::LParen => open += 1,
+            Token::RParen => {
+                open = open.saturating_sub(1);
+                closed = open == 0;
+            }
             _ => {}
         }
     }
