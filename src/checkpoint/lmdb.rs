@@ -23,7 +23,7 @@ use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoT
 use rustix::io::Errno;
 
 use super::layout::{self, Group, META_KEY, RecordError, WEAR_KEY};
-use super::meta::{CheckpointMeta, HISTORY_MAX, HistoryEntry, OperatorTotals, SinkRows};
+use super::meta::{CheckpointMeta, HISTORY_MAX, HistoryEntry, OperatorTotals};
 use super::pages::{self, PagesError};
 use super::readers::ReaderWatch;
 use super::{CheckpointError, CheckpointView, Checkpoints, Layer};
@@ -504,16 +504,9 @@ impl CheckpointStore {
         writer.write_groups()?;
         let operators = env.totals(&writer.txn, &meta)?;
         let own = HistoryEntry {
-            id: meta.id,
-            wall_time_us: meta.wall_time_us,
-            cut: meta.cut,
-            cut_time: meta.cut_time,
-            duration_us: micros(started.elapsed()),
-            synced: false,
             changes: writer.changes,
             bytes_written: writer.bytes,
-            operators: operators.clone(),
-            sinks: meta.sinks.iter().map(|sink| SinkRows { name: sink.name.clone(), rows: sink.rows }).collect(),
+            ..HistoryEntry::unsynced(&meta, micros(started.elapsed()), operators.clone())
         };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         writer.write_history(&own, *last)?;

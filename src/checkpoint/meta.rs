@@ -116,6 +116,22 @@ pub struct HistoryEntry {
     pub sinks: Vec<SinkRows>,
 }
 
+impl HistoryEntry {
+    /// The entry of a checkpoint whose sync is still to come; `changes` and `bytes_written` are to be filled in.
+    pub fn unsynced(meta: &CheckpointMeta, duration_us: u64, operators: Vec<OperatorTotals>) -> HistoryEntry {
+        HistoryEntry {
+            id: meta.id,
+            wall_time_us: meta.wall_time_us,
+            cut: meta.cut,
+            cut_time: meta.cut_time,
+            duration_us,
+            operators,
+            sinks: meta.sinks.iter().map(|sink| SinkRows { name: sink.name.clone(), rows: sink.rows }).collect(),
+            ..HistoryEntry::default()
+        }
+    }
+}
+
 /// What an operator's state amounts to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorTotals {

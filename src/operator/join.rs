@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, new_null_array};
-use arrow_select::interleave::interleave;
+use arrow_array::{Array, ArrayRef};
 
-use super::rows::StoredRow;
+use super::rows::{StoredRow, padded};
 use super::{Chunk, Mark, Named, OperatorError, Position, Sides, event_times};
 use crate::event::EventTime;
 use crate::expr::build::Expr;
-use crate::expr::row::{KeyError, RowKeys};
+use crate::expr::row::RowKeys;
 use crate::expr::{Batch, DataType, EvalContext, Field, RowErrors, eval::eval, eval::eval_predicate};
 
 /// One input of a join.
@@ -82,25 +81,7 @@ impl Side {
         if rows.iter().all(Option::is_some) {
             return Ok(found);
         }
-        let mut next = 0;
-        let picks: Vec<(usize, usize)> = rows
-            .iter()
-            .map(|row| match row {
-                None => (1, 0),
-                Some(_) => {
-                    next += 1;
-                    (0, next - 1)
-                }
-            })
-            .collect();
-        found
-            .iter()
-            .zip(&self.types)
-            .map(|(column, data_type)| {
-                let null = new_null_array(&data_type.arrow(), 1);
-                Ok(interleave(&[column.as_ref(), null.as_ref()], &picks).map_err(KeyError::from)?)
-            })
-            .collect()
+        padded(&found, &self.types, rows.iter().map(Option::is_some))
     }
 }
 

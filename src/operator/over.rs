@@ -30,7 +30,7 @@ use super::accumulator::{Accumulator, Argument, finish};
 use super::aggregation::opaque_rows;
 use super::edge::{EdgeState, Given, Reading};
 use super::retention::{EVENTS_FROM, Retention, Stamp};
-use super::rows::{Parts, StoredRow};
+use super::rows::{Parts, StoredRow, padded};
 use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
 use crate::event::{EventTime, LogTime};
 use crate::expr::row::RowKeys;
@@ -493,21 +493,8 @@ impl Column {
 /// Values of one column from their bytes; NULL where there are none.
 fn nullable(keys: &RowKeys, list: &[Option<StoredRow>], data_type: &DataType) -> Result<ArrayRef, OperatorError> {
     let found = keys.decode(list.iter().flatten().map(|row| &*row.0))?;
-    let null = arrow_array::new_null_array(&data_type.arrow(), 1);
-    let Some(found) = found.first() else { return Ok(null) };
-    let mut next = 0;
-    let rows: Vec<(usize, usize)> = list
-        .iter()
-        .map(|row| match row {
-            None => (1, 0),
-            Some(_) => {
-                next += 1;
-                (0, next - 1)
-            }
-        })
-        .collect();
-    Ok(arrow_select::interleave::interleave(&[found.as_ref(), null.as_ref()], &rows)
-        .map_err(crate::expr::row::KeyError::from)?)
+    let column = padded(&found, [data_type], list.iter().map(Option::is_some))?.pop();
+    Ok(column.unwrap_or_else(|| arrow_array::new_null_array(&data_type.arrow(), list.len())))
 }
 
 /// The values of a column as bytes.

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef};
+use arrow_array::{Array, ArrayRef, new_null_array};
 use arrow_select::concat::concat;
+use arrow_select::interleave::interleave;
 use serde::{Deserialize, Serialize};
 
 use super::{Chunk, Mark, OperatorError, Position};
+use crate::expr::DataType;
 use crate::expr::row::KeyError;
 
 /// A row in the encoding of [`RowKeys`](crate::expr::row::RowKeys).
@@ -46,6 +48,28 @@ mod bytes {
         }
         deserializer.deserialize_bytes(Bytes)
     }
+}
+
+/// Columns with a value of `found` where `there` is true, in order, and NULL elsewhere.
+///
+/// # Errors
+/// `found` has columns of other types, or fewer values.
+pub fn padded<'t>(
+    found: &[ArrayRef],
+    types: impl IntoIterator<Item = &'t DataType>,
+    there: impl Iterator<Item = bool>,
+) -> Result<Vec<ArrayRef>, OperatorError> {
+    let mut next = 0;
+    let pick = |is_there| {
+        next += usize::from(is_there);
+        if is_there { (0, next - 1) } else { (1, 0) }
+    };
+    let picks: Vec<(usize, usize)> = there.map(pick).collect();
+    let columns = found.iter().zip(types).map(|(column, data_type)| {
+        let null = new_null_array(&data_type.arrow(), 1);
+        Ok(interleave(&[column.as_ref(), null.as_ref()], &picks).map_err(KeyError::from)?)
+    });
+    columns.collect()
 }
 
 /// An output that grows part by part, in order of position.

@@ -19,25 +19,6 @@ impl Plan {
         out
     }
 
-    /// The inputs of this step.
-    pub fn inputs(&self) -> Vec<&Plan> {
-        match &self.node {
-            Node::Scan { .. } => Vec::new(),
-            Node::Project { input, .. }
-            | Node::Filter { input, .. }
-            | Node::Window { input, .. }
-            | Node::Unnest { input, .. }
-            | Node::Expand { input, .. }
-            | Node::WindowAggregate { input, .. }
-            | Node::Over { input, .. }
-            | Node::Match { input, .. }
-            | Node::Lookup { input, .. }
-            | Node::Rank { input, .. } => vec![input],
-            Node::UnionAll { inputs } => inputs.iter().collect(),
-            Node::Join { left, right, .. } => vec![left, right],
-        }
-    }
-
     /// The steps that keep state, with their fingerprints, inputs before what reads them.
     pub fn stateful(&self) -> Vec<(&Plan, String)> {
         let mut found: Vec<(&Plan, String)> = self.inputs().into_iter().flat_map(Plan::stateful).collect();

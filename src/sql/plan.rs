@@ -18,6 +18,46 @@ pub struct Plan {
     pub schema: Schema,
 }
 
+impl Plan {
+    /// The inputs of this step.
+    pub fn inputs(&self) -> Vec<&Plan> {
+        match &self.node {
+            Node::Scan { .. } => Vec::new(),
+            Node::Project { input, .. }
+            | Node::Filter { input, .. }
+            | Node::Window { input, .. }
+            | Node::Unnest { input, .. }
+            | Node::Expand { input, .. }
+            | Node::WindowAggregate { input, .. }
+            | Node::Over { input, .. }
+            | Node::Match { input, .. }
+            | Node::Lookup { input, .. }
+            | Node::Rank { input, .. } => vec![input],
+            Node::UnionAll { inputs } => inputs.iter().collect(),
+            Node::Join { left, right, .. } => vec![left, right],
+        }
+    }
+
+    /// As [`Plan::inputs`], to be changed.
+    pub fn inputs_mut(&mut self) -> Vec<&mut Plan> {
+        match &mut self.node {
+            Node::Scan { .. } => Vec::new(),
+            Node::Project { input, .. }
+            | Node::Filter { input, .. }
+            | Node::Window { input, .. }
+            | Node::Unnest { input, .. }
+            | Node::Expand { input, .. }
+            | Node::WindowAggregate { input, .. }
+            | Node::Over { input, .. }
+            | Node::Match { input, .. }
+            | Node::Lookup { input, .. }
+            | Node::Rank { input, .. } => vec![input],
+            Node::UnionAll { inputs } => inputs.iter_mut().collect(),
+            Node::Join { left, right, .. } => vec![left, right],
+        }
+    }
+}
+
 /// What a node does.
 #[derive(Clone, Debug)]
 pub enum Node {

@@ -11,7 +11,7 @@ use super::{
     CheckpointReader, Environment, META_KEY, OpenMode, Txn, Verified, Visit, Writer, create, micros, verify_pages,
 };
 use crate::checkpoint::layout::{self, Group};
-use crate::checkpoint::{CheckpointError, CheckpointMeta, CheckpointStore, HistoryEntry, SinkRows};
+use crate::checkpoint::{CheckpointError, CheckpointMeta, CheckpointStore, HistoryEntry};
 use crate::state::StoredPair;
 
 /// The newest checkpoint as it was when this was made, however many come after it. LMDB keeps its pages for as long.
@@ -149,16 +149,9 @@ impl Import {
         writer.write_groups()?;
         let operators = env.totals(&writer.txn, meta)?;
         let own = HistoryEntry {
-            id: meta.id,
-            wall_time_us: meta.wall_time_us,
-            cut: meta.cut,
-            cut_time: meta.cut_time,
-            duration_us: micros(started.elapsed()),
-            synced: false,
             changes: entries,
             bytes_written: bytes,
-            operators,
-            sinks: meta.sinks.iter().map(|sink| SinkRows { name: sink.name.clone(), rows: sink.rows }).collect(),
+            ..HistoryEntry::unsynced(meta, micros(started.elapsed()), operators)
         };
         writer.write_history(&own, None)?;
         writer.put_record(env.dbs.meta, META_KEY, meta)?;

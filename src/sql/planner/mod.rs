@@ -603,19 +603,5 @@ fn has_bare_session(plan: &Plan) -> bool {
 
 /// Nodes of a plan.
 fn count(plan: &Plan) -> usize {
-    1 + match &plan.node {
-        Node::Scan { .. } => 0,
-        Node::Project { input, .. }
-        | Node::Filter { input, .. }
-        | Node::Window { input, .. }
-        | Node::Unnest { input, .. }
-        | Node::Expand { input, .. }
-        | Node::WindowAggregate { input, .. }
-        | Node::Over { input, .. }
-        | Node::Match { input, .. }
-        | Node::Lookup { input, .. }
-        | Node::Rank { input, .. } => count(input),
-        Node::UnionAll { inputs } => inputs.iter().map(count).sum(),
-        Node::Join { left, right, .. } => count(left) + count(right),
-    }
+    1 + plan.inputs().into_iter().map(count).sum::<usize>()
 }

@@ -612,19 +612,10 @@ impl Planner<'_> {
 fn windowed(plan: &Plan) -> String {
     let mut leaf = plan;
     let table = loop {
-        match &leaf.node {
-            Node::Scan { relation } => break format!("TABLE {relation}"),
-            Node::Project { input, .. }
-            | Node::Filter { input, .. }
-            | Node::Window { input, .. }
-            | Node::Unnest { input, .. }
-            | Node::Expand { input, .. }
-            | Node::WindowAggregate { input, .. }
-            | Node::Over { input, .. }
-            | Node::Match { input, .. }
-            | Node::Lookup { input, .. }
-            | Node::Rank { input, .. } => leaf = input,
-            Node::UnionAll { .. } | Node::Join { .. } => break "(SELECT …)".to_owned(),
+        match (&leaf.node, leaf.inputs().as_slice()) {
+            (Node::Scan { relation }, _) => break format!("TABLE {relation}"),
+            (_, [input]) => leaf = *input,
+            _ => break "(SELECT …)".to_owned(),
         }
     };
     let time = plan.schema.time.and_then(|time| plan.schema.fields.get(time)).map_or("ts", |field| &field.name);

@@ -52,7 +52,7 @@ pub(super) fn number_rows(mut plan: Plan) -> Result<Plan> {
 }
 
 fn numbered(plan: &mut Plan) -> Result<()> {
-    inputs(plan).into_iter().try_for_each(numbered)?;
+    plan.inputs_mut().into_iter().try_for_each(numbered)?;
     let Node::Rank { input, rank } = &plan.node else { return Ok(()) };
     let time = rank.order.first().map(|order| &order.expr.kind);
     let (RankKind::First, None, Some(ExprKind::Column(time_column))) = (&rank.kind, rank.limit, time) else {
@@ -66,22 +66,4 @@ fn numbered(plan: &mut Plan) -> Result<()> {
     let over = OverSpec { time_column: *time_column, keys: rank.keys.clone(), frame, calls: vec![call] };
     plan.node = Node::Over { input: input.clone(), over };
     Ok(())
-}
-
-fn inputs(plan: &mut Plan) -> Vec<&mut Plan> {
-    match &mut plan.node {
-        Node::Scan { .. } => Vec::new(),
-        Node::Project { input, .. }
-        | Node::Filter { input, .. }
-        | Node::Window { input, .. }
-        | Node::Unnest { input, .. }
-        | Node::Expand { input, .. }
-        | Node::WindowAggregate { input, .. }
-        | Node::Over { input, .. }
-        | Node::Match { input, .. }
-        | Node::Lookup { input, .. }
-        | Node::Rank { input, .. } => vec![input],
-        Node::UnionAll { inputs } => inputs.iter_mut().collect(),
-        Node::Join { left, right, .. } => vec![left, right],
-    }
 }
