@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use forebay::config::{self, Config};
 use forebay::disk::RealDisk;
+use forebay::engine::choices::Choices;
 use forebay::engine::open::{Opened, Start, commit_now, open};
-use forebay::engine::reset::Choices;
 use forebay::event::{Epoch, Frame, LogTime, Lsn, RecordKind, Run, SourceId};
 use forebay::expr::{DataType, Field};
 use forebay::format::FormatConfig;

@@ -430,7 +430,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => {
             drop(out);
-            run::run(&arguments.config, &arguments.adopt, arguments.reset)
+            run::run(&arguments.config, &arguments.adopt, &arguments.reset)
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
         Command::Explain(arguments) => explain::explain(&arguments.config, arguments.flink, &mut out),

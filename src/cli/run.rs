@@ -8,14 +8,13 @@ use std::process::Command;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
+use super::Failure;
 use super::hints::hints;
 use super::scrub::{self, Scrub};
-use super::{Failure, USAGE};
 use crate::config;
 use crate::engine::EngineError;
-use crate::engine::reset::Choices;
+use crate::engine::choices::Choices;
 use crate::engine::run::{End, Summary, listen_for_signals, run as run_engine};
-use crate::settings::suggestion;
 use crate::source::guard_with;
 
 /// Runs the pipeline of a configuration file. `adopt`: sinks whose output stays although the log does not
@@ -23,16 +22,10 @@ use crate::source::guard_with;
 ///
 /// # Errors
 /// Whatever stopped it, with its exit code.
-pub fn run(path: &Path, adopt: &[String], reset: Vec<String>) -> Result<(), Failure> {
-    let mut config = config::load(path)?;
-    for name in adopt {
-        let Some(sink) = config.sinks.iter_mut().find(|sink| sink.name == *name) else {
-            let known: Vec<&str> = config.sinks.iter().map(|sink| sink.name.as_str()).collect();
-            let message = format!("`--adopt {name}`: there is no such sink; {}", suggestion(name, &known));
-            return Err(Failure { message, code: USAGE });
-        };
-        sink.adopt = true;
-    }
+pub fn run(path: &Path, adopt: &[String], reset: &[String]) -> Result<(), Failure> {
+    let config = config::load(path)?;
+    let failure = |error: EngineError| Failure::new(&error, error.exit_code());
+    let choices = Choices::given(&config, reset, adopt).map_err(failure)?;
     log_to_stderr();
     if !is_service() {
         let program = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
@@ -41,13 +34,12 @@ pub fn run(path: &Path, adopt: &[String], reset: Vec<String>) -> Result<(), Fail
     if let Ok(me) = std::env::current_exe() {
         guard_with(me);
     }
-    let failure = |error: EngineError| Failure::new(&error, error.exit_code());
     // On a terminal a hang-up is one.
     let signals = listen_for_signals(!std::io::stderr().is_terminal()).map_err(failure)?;
     scrub::verify_at_start(&config.pipeline.state)?;
     let scrub = Scrub::start(&config.pipeline.state)?;
     let reload = || config::load(path).inspect_err(|error| tracing::warn!("not taken: {error}")).ok();
-    let summary = run_engine(config, Choices { reset }, signals, &reload).map_err(failure)?;
+    let summary = run_engine(config, choices, signals, &reload).map_err(failure)?;
     report(&summary);
     drop(scrub);
     if summary.end == End::Changed { start_again(path) } else { Ok(()) }

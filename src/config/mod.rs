@@ -158,9 +158,6 @@ pub struct Sink {
     pub fields: Vec<crate::expr::Field>,
     /// Index of each of them in the stream.
     pub columns: Vec<usize>,
-    /// What stands in the output beyond what the log gives is taken as this state's. Asked for at a start, never in the
-    /// file.
-    pub adopt: bool,
 }
 
 /// Why there is no configuration. Exit code 78.
@@ -479,5 +476,5 @@ fn read_sink(
     }
     section.finish();
     let (from, fields, columns) = from?;
-    Some(Sink { name: name.to_owned(), connector, from, fields, columns, adopt: false })
+    Some(Sink { name: name.to_owned(), connector, from, fields, columns })
 }

@@ -10,6 +10,7 @@
 //! - `import` makes a state from a savepoint.
 //! - `status` is what the running engine tells of itself.
 
+pub mod choices;
 pub mod commit;
 pub mod drive;
 mod flow;
@@ -20,7 +21,6 @@ pub mod import;
 pub mod open;
 pub mod repair;
 pub mod reserve;
-pub mod reset;
 pub mod run;
 pub mod source_node;
 pub mod status;

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::EngineError;
+use super::choices::{Choices, query_of};
 use super::graph::Stored;
 use super::host::{Host, Machine};
-use super::reset::{self, Choices, query_of};
 use super::step::{BATCH_ROWS, Counters, Engine, OpenSink, OperatorState};
 use crate::checkpoint::{
     self, CheckpointError, CheckpointMeta, CheckpointView, Checkpoints, Job, OpenMode, OperatorMeta, SinkMeta,
@@ -86,7 +86,6 @@ pub fn open(config: &Config, batch_rows: usize, choices: &Choices) -> Result<Sta
 /// # Errors
 /// As [`open`].
 pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize, choices: &Choices) -> Result<Start, EngineError> {
-    let reset = reset::queries(config, &choices.reset)?;
     let state = &config.pipeline.state;
     let disk = host.disk();
     let lock = StateLock::acquire(disk.as_ref(), state)?;
@@ -97,7 +96,7 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize, choices: &Ch
     let (store, meta) = match open_store(host, &checkpoint_dir, &log_dir)? {
         (store, Some(meta)) => (store, meta),
         (store, None) => {
-            let meta = create(host, config, &store, &clock)?;
+            let meta = create(host, config, choices, &store, &clock)?;
             (store, meta)
         }
     };
@@ -138,15 +137,16 @@ pub fn open_on(host: &dyn Host, config: &Config, batch_rows: usize, choices: &Ch
     }
     // An imported state may know none of the sinks. They begin at a checkpoint, as those of a changed configuration do.
     let knows_sinks = config.sinks.iter().all(|sink| meta.sinks.iter().any(|known| known.name == sink.name));
-    let meta = if meta.config == config.text && knows_sinks && reset.is_empty() {
+    let meta = if meta.config == config.text && knows_sinks && choices.reset.is_empty() {
         meta
     } else {
-        change_config(config, meta, &reset, &store, &writer, &log_dir)?
+        change_config(config, meta, choices, &store, &writer, &log_dir)?
     };
 
     let stop = Stop::default();
-    let (mut engine, _) = engine_at(config, &meta, &BTreeSet::new(), &store, writer.sources(), batch_rows, &stop)?;
-    let meta = keep_adopted(config, &mut engine, meta, &store)?;
+    let (mut engine, _) =
+        engine_at(config, &meta, &choices.keeping_state(), &store, writer.sources(), batch_rows, &stop)?;
+    let meta = keep_adopted(config, choices, &mut engine, meta, &store)?;
     if engine.ended() && tail_end <= meta.cut {
         refuse_new_input(config, &engine)?;
         if engine.replayed()? {
@@ -206,7 +206,13 @@ fn open_store(
 }
 
 /// Begins a state: an epoch, and a checkpoint at LSN 0 with where the sinks begin.
-fn create(host: &dyn Host, config: &Config, store: &Store, clock: &LogClock) -> Result<CheckpointMeta, EngineError> {
+fn create(
+    host: &dyn Host,
+    config: &Config,
+    choices: &Choices,
+    store: &Store,
+    clock: &LogClock,
+) -> Result<CheckpointMeta, EngineError> {
     let epoch = host.epoch()?;
     let start = CheckpointMeta {
         epoch,
@@ -216,7 +222,7 @@ fn create(host: &dyn Host, config: &Config, store: &Store, clock: &LogClock) -> 
         semantics_version: SEMANTICS_VERSION,
         ..CheckpointMeta::default()
     };
-    let sinks = open_sinks(config, &start, &store.disk, &Stop::default())?;
+    let sinks = open_sinks(config, &start, choices, &store.disk, &Stop::default())?;
     let ids: Vec<(SourceId, String)> = Vec::new();
     let mut engine = Engine::new(config, &ids, &Ids::of(&start, &BTreeSet::new()), &store.reader(), sinks, BATCH_ROWS)?;
     let meta = commit_now(config, &mut engine, &start, store, Vec::new())?;
@@ -319,34 +325,37 @@ pub fn finish(engine: &mut Engine, view: &dyn CheckpointView) -> Result<Vec<Arc<
 fn engine_at(
     config: &Config,
     meta: &CheckpointMeta,
-    reset: &BTreeSet<String>,
+    choices: &Choices,
     store: &Store,
     ids: &[(SourceId, String)],
     batch_rows: usize,
     stop: &Stop,
 ) -> Result<(Engine, Vec<usize>), EngineError> {
-    let sinks = open_sinks(config, meta, &store.disk, stop)?;
-    let mut engine = Engine::new(config, ids, &Ids::of(meta, reset), &store.reader(), sinks, batch_rows)?;
-    let fresh = engine.restore(meta, reset)?;
+    let sinks = open_sinks(config, meta, choices, &store.disk, stop)?;
+    let mut engine = Engine::new(config, ids, &Ids::of(meta, &choices.reset), &store.reader(), sinks, batch_rows)?;
+    let fresh = engine.restore(meta, &choices.reset)?;
     Ok((engine, fresh))
 }
 
 /// What stays of adopted outputs is on record before anything is written behind it.
 fn keep_adopted(
     config: &Config,
+    choices: &Choices,
     engine: &mut Engine,
     meta: CheckpointMeta,
     store: &Store,
 ) -> Result<CheckpointMeta, EngineError> {
-    match config.sinks.iter().any(|sink| sink.adopt) {
-        true => commit_now(config, engine, &meta, store, Vec::new()),
-        false => Ok(meta),
+    if config.sinks.iter().any(|sink| choices.adopt.contains(&sink.name)) {
+        commit_now(config, engine, &meta, store, Vec::new())
+    } else {
+        Ok(meta)
     }
 }
 
 fn open_sinks(
     config: &Config,
     meta: &CheckpointMeta,
+    choices: &Choices,
     disk: &Arc<dyn Disk>,
     stop: &Stop,
 ) -> Result<Vec<OpenSink>, EngineError> {
@@ -356,7 +365,8 @@ fn open_sinks(
         .map(|sink| {
             let progress =
                 meta.sinks.iter().find(|known| known.name == sink.name).map(|known| known.progress.as_slice());
-            let opened = sink.connector.open(disk, &sink.fields, progress, sink.adopt, stop.clone());
+            let adopt = choices.adopt.contains(&sink.name);
+            let opened = sink.connector.open(disk, &sink.fields, progress, adopt, stop.clone());
             let name = sink.name.clone();
             match opened {
                 Ok(sink) => Ok(OpenSink { name, sink }),
@@ -400,7 +410,7 @@ impl Stored for Ids {
 fn change_config(
     config: &Config,
     meta: CheckpointMeta,
-    reset: &BTreeSet<String>,
+    choices: &Choices,
     store: &Store,
     writer: &LogWriter,
     log_dir: &Path,
@@ -413,10 +423,7 @@ fn change_config(
         let new = config.sources.iter().find(|new| new.name == source.name);
         source.on_error = new.map_or(OnError::DeadLetter, |new| new.on_error);
     }
-    for sink in &mut old.sinks {
-        sink.adopt = config.sinks.iter().any(|new| new.name == sink.name && new.adopt);
-    }
-    refuse_changed_state(config, &meta, reset, &store.reader())?;
+    refuse_changed_state(config, &meta, &choices.reset, &store.reader())?;
     // A signal ends the process at once here.
     let stop = Stop::default();
     let mut meta = meta;
@@ -426,8 +433,9 @@ fn change_config(
             to = writer.last_lsn().0,
             "the configuration changed: what is logged is first processed under the old one"
         );
-        let (mut engine, _) = engine_at(&old, &meta, &BTreeSet::new(), store, writer.sources(), BATCH_ROWS, &stop)?;
-        meta = keep_adopted(&old, &mut engine, meta, store)?;
+        let (mut engine, _) =
+            engine_at(&old, &meta, &choices.keeping_state(), store, writer.sources(), BATCH_ROWS, &stop)?;
+        meta = keep_adopted(&old, choices, &mut engine, meta, store)?;
         let mut reader = LogReader::open(Arc::clone(&store.disk), log_dir, meta.cut.plus(1))?;
         while engine.last_lsn() < writer.last_lsn() {
             let Some(frame) = reader.next()? else { break };
@@ -437,7 +445,7 @@ fn change_config(
         engine.replayed()?;
         meta = commit_now(&old, &mut engine, &meta, store, Vec::new())?;
     }
-    let (mut engine, fresh) = engine_at(config, &meta, reset, store, writer.sources(), BATCH_ROWS, &stop)?;
+    let (mut engine, fresh) = engine_at(config, &meta, choices, store, writer.sources(), BATCH_ROWS, &stop)?;
     engine.begin_fresh(&fresh)?;
     let kept: Vec<u32> = engine.states().map(|operator| operator.state.operator()).collect();
     let mut retired = Vec::new();
@@ -447,7 +455,7 @@ fn change_config(
         for namespace in &operator.namespaces {
             state.remove_namespace(*namespace);
         }
-        if reset.contains(query_of(&operator.name)) {
+        if choices.reset.contains(query_of(&operator.name)) {
             warn!(operator = %operator.name, "the query is reset: this operator's state is deleted");
         } else if !operator.namespaces.is_empty() {
             warn!(operator = %operator.name, "the configuration has this operator no longer: its state is deleted");

@@ -23,12 +23,12 @@ use smol::channel::{Receiver, Sender, bounded};
 use tracing::{info, warn};
 
 use super::EngineError;
+use super::choices::Choices;
 use super::commit::{LogThread, Shared, append_bytes_max};
 use super::drive::{Driver, Parts, Replayed};
 use super::handover::Handover;
 use super::open::{self, Opened};
 use super::reserve::Reserve;
-use super::reset::Choices;
 use super::status::Observed;
 use super::step::{BATCH_ROWS, Counters};
 use super::table::Watcher;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::choices::query_of;
 use super::flow::Flow;
 use super::graph::{self, Graph, Outlet};
-use super::reset::query_of;
 use super::source_node::{SourceCounters, SourceSaved};
 use super::table;
 use crate::checkpoint::CheckpointMeta;

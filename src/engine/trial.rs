@@ -41,7 +41,6 @@ pub fn run(config: &Config, test: &Test) -> Result<Vec<Vec<String>>, EngineError
             from: expected.stream.clone(),
             fields: expected.fields.clone(),
             columns: expected.columns.clone(),
-            adopt: false,
         });
     }
     let ids: Vec<(SourceId, String)> = (0u16..).map(SourceId).zip(config.logged_names()).collect();

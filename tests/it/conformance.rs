@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use forebay::config::{self, Config};
 use forebay::disk::RealDisk;
+use forebay::engine::choices::Choices;
 use forebay::engine::open::{Opened, Start, commit_now, open};
-use forebay::engine::reset::Choices;
 use forebay::event::{RecordKind, Run, SourceId};
 use forebay::replay_log::{LogReader, log_dir};
 use serde_json::Value;

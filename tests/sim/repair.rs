@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use forebay::disk::Disk;
 use forebay::disk::sim::Random;
+use forebay::engine::choices::Choices;
 use forebay::engine::open::{Start, open_on};
 use forebay::engine::repair::{Repaired, repair};
-use forebay::engine::reset::Choices;
 use forebay::event::{Gap, Lsn, RecordKind, Run};
 use forebay::replay_log::{LogReader, RepairPlan, log_dir};
 
