@@ -25,6 +25,8 @@ use forebay::expr::{DataType, Field};
 use forebay::format::FormatConfig;
 use forebay::replay_log::{self, Compression, Identity, LogOptions};
 
+use harness::WINDOWS;
+
 /// Name, what is counted, events of the shorter run.
 const KERNELS: [(&str, &str, u64); 4] = [
     ("decode", "JSON to columns, per event", 50_000),
@@ -123,12 +125,7 @@ type = "file"
 path = "unused"
 columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE" }}
 time = {{ column = "ts", max_out_of_orderness = "500ms" }}
-[query.q]
-sql = """
-SELECT window_start, window_end, device, AVG(temp) AS t, COUNT(*) AS n
-FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))
-GROUP BY window_start, window_end, device
-"""
+{WINDOWS}
 [sink.out]
 type = "file"
 from = "q"

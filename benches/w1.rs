@@ -19,7 +19,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-use harness::{DISORDER_MS, Measured, generate, measure, median};
+use harness::{DISORDER_MS, Measured, WINDOWS, generate, measure, median};
 
 fn main() {
     if harness::is_part("ceiling", |paths| ceiling(Path::new(&paths[0]), Path::new(&paths[1]))) {
@@ -170,12 +170,7 @@ type = "file"
 path = "{}"
 columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE" }}
 time = {{ column = "ts", max_out_of_orderness = "{DISORDER_MS}ms" }}
-[query.q]
-sql = """
-SELECT window_start, window_end, device, AVG(temp) AS t, COUNT(*) AS n
-FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))
-GROUP BY window_start, window_end, device
-"""
+{WINDOWS}
 [sink.out]
 type = "file"
 from = "q"

@@ -14,6 +14,16 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 /// Events reach back behind the newest by up to so much.
 pub const DISORDER_MS: u64 = 500;
 
+/// The query of W1: 10 s windows per device of a source `plant`.
+pub const WINDOWS: &str = r#"
+[query.q]
+sql = """
+SELECT window_start, window_end, device, AVG(temp) AS t, COUNT(*) AS n
+FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))
+GROUP BY window_start, window_end, device
+"""
+"#;
+
 /// The numbers among the arguments, or these: `whole` for `cargo bench`, `tiny` for `cargo test`.
 pub fn sizes<const N: usize>(whole: [u64; N], tiny: [u64; N]) -> [u64; N] {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
