@@ -244,9 +244,14 @@ fn catches_a_retry_after_a_failed_sync() {
 #[test]
 fn catches_a_replay_before_the_tail_is_synced() {
     caught(Broken::ReplayBeforeTailSync, "newest checkpoint stands at", |plan, random| {
-        plan.second_crash = Some(10 + random.below(30));
-        // Makes a checkpoint at the end of the replay.
-        plan.change = true;
+        *plan = Plan {
+            crash: Some(10 + random.below(50)),
+            second_crash: Some(5 + random.below(35)),
+            // Makes a checkpoint at the end of the replay.
+            change: true,
+            broken: plan.broken,
+            ..Plan::calm(plan.seed, 0, 12, 0)
+        };
     });
 }
 
@@ -270,7 +275,10 @@ fn catches_a_trim_before_the_checkpoint() {
 
 #[test]
 fn catches_a_position_outside_the_transaction() {
-    caught(Broken::PositionOutsideTransaction, "lines the log took", |_, _| {});
+    caught(Broken::PositionOutsideTransaction, "lines the log took", |plan, random| {
+        let crash = Some(10 + random.below(90));
+        *plan = Plan { crash, broken: plan.broken, ..Plan::calm(plan.seed, 0, 20, 0) };
+    });
 }
 
 #[test]

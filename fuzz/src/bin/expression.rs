@@ -22,7 +22,7 @@ struct Table {
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let text = include_bytes!("../rows.ndjson");
+    let text = include_bytes!("../../rows.ndjson");
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
     let decoded = decode_whole(FormatConfig::Json.decoder(&nested(), None).as_mut(), &lines);
     assert_eq!(decoded.refused, []);
