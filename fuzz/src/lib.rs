@@ -36,7 +36,13 @@ pub fn nested() -> Vec<Field> {
     let mut fields = scalars();
     fields.push(Field::new("list", DataType::Array(Box::new(DataType::Int))));
     fields.push(Field::new("rows", DataType::Array(Box::new(DataType::Row(scalars())))));
-    fields.push(Field::new("r", DataType::Row(vec![Field::new("lists", DataType::Array(Box::new(DataType::Array(Box::new(DataType::Double)))))])));
+    fields.push(Field::new(
+        "r",
+        DataType::Row(vec![Field::new(
+            "lists",
+            DataType::Array(Box::new(DataType::Array(Box::new(DataType::Double)))),
+        )]),
+    ));
     fields
 }
 
@@ -100,7 +106,12 @@ pub fn options<const N: usize>(data: &[u8]) -> Option<([usize; N], &[u8])> {
 }
 
 /// Decodes lines as messages, in calls of `step` messages each; gives the rows as JSON and the refusals by message.
-pub fn decode_lines(decoder: &mut dyn Decoder, fields: &[Field], data: &[u8], step: usize) -> (Vec<u8>, Vec<(usize, String)>) {
+pub fn decode_lines(
+    decoder: &mut dyn Decoder,
+    fields: &[Field],
+    data: &[u8],
+    step: usize,
+) -> (Vec<u8>, Vec<(usize, String)>) {
     let messages: Vec<&[u8]> = data.split(|byte| *byte == b'\n').collect();
     let mut rows = Vec::new();
     let mut refused = Vec::new();
@@ -171,7 +182,8 @@ pub fn mend_frames(bytes: &mut [u8], header_bytes: usize) {
         put_crc(bytes, at + 24, previous);
         let end = (at + 56).saturating_add(stored).next_multiple_of(8);
         let Some(frame) = bytes.get(at + 8..end) else { return };
-        let crc = crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&seed), &(at as u64).to_le_bytes()), frame);
+        let crc =
+            crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(&seed), &(at as u64).to_le_bytes()), frame);
         put_crc(bytes, at + 4, crc);
         previous = crc;
         at = end;

@@ -366,6 +366,11 @@ fn plan(runs: &[Run], limit: usize) -> Result<Vec<Planned>, LogError> {
         if !open.parts.is_empty() && whole <= body_limit && open.body_bytes + whole > body_limit {
             frames.push(std::mem::replace(&mut open, Planned { parts: Vec::new(), body_bytes: 0 }));
         }
+        if !run.is_empty() && open.body_bytes + whole <= body_limit {
+            open.parts.push(Part { run: index, records: 0..run.len(), payload: 0..run.payload.len() });
+            open.body_bytes += whole;
+            continue;
+        }
         let mut part = Part { run: index, records: 0..0, payload: 0..0 };
         for (at, length) in run.lengths.iter().enumerate() {
             let bytes = record_bytes(*length);

@@ -282,8 +282,8 @@ struct Reading<'a> {
     peer: Arc<str>,
     path: &'a Path,
     framing: &'a FramingConfig,
-    framer: Box<dyn Framer>,
-    /// Absent only while a thread reads.
+    /// Absent, as the tail, only while a thread reads.
+    framer: Option<Box<dyn Framer>>,
     tail: Option<Tail>,
     /// Offset in bytes of the first byte that belongs to no message yet.
     taken: u64,
@@ -293,7 +293,8 @@ impl<'a> Reading<'a> {
     fn new(out: &'a Output, path: &'a Path, framing: &'a FramingConfig, tail: Tail) -> Reading<'a> {
         let taken = tail.offset;
         let framer = framing.framer(taken == 0);
-        Reading { out, peer: path.to_string_lossy().into(), path, framing, framer, tail: Some(tail), taken }
+        let peer = path.to_string_lossy().into();
+        Reading { out, peer, path, framing, framer: Some(framer), tail: Some(tail), taken }
     }
 
     /// Runs `work` on a thread that may block.
@@ -320,24 +321,36 @@ impl<'a> Reading<'a> {
         self.out.send(run).await
     }
 
-    /// Reads up to the present end of the file.
-    async fn read_to_end(&mut self) -> Result<(), SourceError> {
-        loop {
-            let count = self.blocking(Tail::read).await.unwrap_or(Ok(0));
-            match count.map_err(SourceError::io("read", self.path.display()))? {
-                0 => return Ok(()),
-                count => self.take(count).await?,
-            }
-        }
+    /// Reads on a thread that may block, and cuts there what was read into messages, while the thread's cache has it;
+    /// then sends them. Gives what `work` said beside the number of bytes.
+    async fn read<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut Tail) -> std::io::Result<(T, usize)> + Send + 'static,
+    ) -> Result<Option<(T, usize)>, SourceError> {
+        let Some(mut framer) = self.framer.take() else { return Ok(None) };
+        let (out, peer, taken) = (self.out.clone(), Arc::clone(&self.peer), self.taken);
+        let result = self
+            .blocking(move |tail| {
+                let result = work(tail);
+                let mut framed = out.framed(out.now(), Some(&peer), taken);
+                if let Ok((_, count)) = &result {
+                    framed.expect(*count);
+                    framer.push(tail.buffer.get(..*count).unwrap_or_default(), &mut framed);
+                }
+                (framer, framed, result)
+            })
+            .await;
+        let Some((framer, framed, result)) = result else { return Ok(None) };
+        self.framer = Some(framer);
+        let (what, count) = result.map_err(SourceError::io("read", self.path.display()))?;
+        self.send(framed).await?;
+        Ok(Some((what, count)))
     }
 
-    /// Sends the messages in the `count` bytes that were just read.
-    async fn take(&mut self, count: usize) -> Result<(), Closed> {
-        let mut framed = self.framed();
-        if let Some(bytes) = self.tail.as_ref().and_then(|tail| tail.buffer.get(..count)) {
-            self.framer.push(bytes, &mut framed);
-        }
-        self.send(framed).await
+    /// Reads up to the present end of the file.
+    async fn read_to_end(&mut self) -> Result<(), SourceError> {
+        while self.read(|tail| Ok(((), tail.read()?))).await?.is_some_and(|((), count)| count > 0) {}
+        Ok(())
     }
 
     fn framed(&self) -> Framed {
@@ -356,14 +369,14 @@ impl<'a> Reading<'a> {
     /// What is there of a message counts.
     async fn finish(&mut self) -> Result<(), Closed> {
         let mut framed = self.framed();
-        self.framer.finish(&mut framed);
+        self.framer.iter_mut().for_each(|framer| framer.finish(&mut framed));
         self.send(framed).await
     }
 
     /// What is there of a message is bad.
     async fn break_off(&mut self, why: &str) -> Result<(), Closed> {
         let mut framed = self.framed();
-        self.framer.break_off(why, &mut framed);
+        self.framer.iter_mut().for_each(|framer| framer.break_off(why, &mut framed));
         self.send(framed).await
     }
 
@@ -378,7 +391,7 @@ impl<'a> Reading<'a> {
         let gone = self.blocking(move |tail| tail.go_to(offset)).await.unwrap_or(Ok(()));
         gone.map_err(SourceError::io("read", self.path.display()))?;
         self.taken = offset;
-        self.framer = self.framing.framer(offset == 0);
+        self.framer = Some(self.framing.framer(offset == 0));
         Ok(())
     }
 
@@ -419,11 +432,9 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
     loop {
         // Look before each read: what stands behind the offset may belong to another content.
         let place = path.clone();
-        let result = reading.blocking(move |tail| tail.look_and_read(&place)).await.unwrap_or(Ok((Look::Same, 0)));
-        let (look, count) = result.map_err(SourceError::io("read", path.display()))?;
+        let (look, _) = reading.read(move |tail| tail.look_and_read(&place)).await?.unwrap_or((Look::Same, 0));
         match look {
             Look::Grown => {
-                reading.take(count).await?;
                 last_data = Instant::now();
                 looks_moved = 0;
                 continue;
@@ -457,7 +468,8 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
                 continue;
             }
         }
-        let idle_flush = config.framing.idle_flush.filter(|_| reading.framer.is_partial());
+        let idle_flush =
+            config.framing.idle_flush.filter(|_| reading.framer.as_ref().is_some_and(|framer| framer.is_partial()));
         if idle_flush.is_some_and(|pause| last_data.elapsed() >= pause) {
             reading.finish().await?;
         }

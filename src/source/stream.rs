@@ -51,6 +51,7 @@ impl Stream {
     /// Cuts bytes that were just read; the result must be sent.
     pub fn frame(&mut self, bytes: &[u8]) -> Framed {
         let mut framed = self.out.framed(self.out.now(), Some(&self.peer), 0);
+        framed.expect(bytes.len());
         self.framer.push(bytes, &mut framed);
         framed
     }

@@ -2,7 +2,9 @@
 //! is and with its checksum made right.
 #![no_main]
 
-use forebay::checkpoint::layout::{Group, META_KEY, decode_record, decode_state, encode_record, state_key, state_value};
+use forebay::checkpoint::layout::{
+    Group, META_KEY, decode_record, decode_state, encode_record, state_key, state_value,
+};
 use forebay::checkpoint::{CheckpointMeta, HistoryEntry};
 use forebay_fuzz::put_crc;
 use libfuzzer_sys::fuzz_target;

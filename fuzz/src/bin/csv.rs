@@ -5,8 +5,8 @@
 use std::sync::LazyLock;
 
 use forebay::expr::Field;
-use forebay::format::{Decoder as _, FormatConfig};
 use forebay::format::csv::{CsvConfig, CsvDecoder};
+use forebay::format::{Decoder as _, FormatConfig};
 use forebay_fuzz::{decode_lines, decode_whole, encode, options, scalars};
 use libfuzzer_sys::fuzz_target;
 

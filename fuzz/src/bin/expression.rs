@@ -33,7 +33,12 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     let system: Vec<ArrayRef> =
         declared.map(|field| arrow_array::new_null_array(&field.data_type.arrow(), rows)).collect();
     columns.extend(system);
-    Table { catalog, columns, rows, context: EvalContext { time_zone: TimeZone::get("Europe/Berlin").expect("a zone") } }
+    Table {
+        catalog,
+        columns,
+        rows,
+        context: EvalContext { time_zone: TimeZone::get("Europe/Berlin").expect("a zone") },
+    }
 });
 
 /// Expressions of projections and filters that stand directly on the table.

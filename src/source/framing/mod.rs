@@ -52,6 +52,8 @@ pub struct Framed {
     template: Run,
     run_bytes_max: usize,
     taken: u64,
+    /// Bytes of messages that may come.
+    expected: usize,
     runs: Vec<(Run, u64)>,
 }
 
@@ -59,7 +61,12 @@ impl Framed {
     /// Collects runs that are like `template` (source, time, peer) and no larger than `run_bytes_max`, unless a single
     /// message is. `taken` bytes of the stream belong to earlier messages.
     pub fn new(template: Run, run_bytes_max: usize, taken: u64) -> Framed {
-        Framed { template, run_bytes_max, taken, runs: Vec::new() }
+        Framed { template, run_bytes_max, taken, expected: 0, runs: Vec::new() }
+    }
+
+    /// Makes room for the messages of so many bytes of the stream at once, when there is a first one.
+    pub fn expect(&mut self, bytes: usize) {
+        self.expected = bytes.min(self.run_bytes_max);
     }
 
     /// Bytes of the stream that belong to complete messages, delimiters or bad records.
@@ -96,7 +103,8 @@ impl Framed {
             .last()
             .is_some_and(|(run, _)| run.kind == kind && run.size_bytes() + payload.len() + 4 <= self.run_bytes_max);
         if !fits {
-            let run = Run { kind, ..self.template.clone() };
+            let mut run = Run { kind, ..self.template.clone() };
+            run.payload.reserve_exact(std::mem::take(&mut self.expected));
             self.runs.push((run, 0));
         }
         if let Some((run, end)) = self.runs.last_mut() {
