@@ -270,10 +270,19 @@ impl Run {
         self.lengths.is_empty()
     }
 
-    /// Bytes that the run takes in queues and, where it refers to no file, roughly in the log.
+    /// Bytes that the run takes in queues.
     pub fn size_bytes(&self) -> usize {
+        self.payload.len() + self.rest_bytes()
+    }
+
+    /// Bytes that the run takes in the log, roughly.
+    pub fn logged_bytes(&self) -> usize {
+        if self.reference.is_some() { self.rest_bytes() } else { self.size_bytes() }
+    }
+
+    fn rest_bytes(&self) -> usize {
         let gaps = self.reference.as_ref().map_or(0, |reference| reference.gaps.len());
-        self.payload.len() + 4 * self.lengths.len() + 16 * gaps + 64
+        4 * self.lengths.len() + 16 * gaps + 64
     }
 
     /// Bytes of the payloads, whether they are here or in a file.

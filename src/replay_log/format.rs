@@ -182,7 +182,8 @@ pub(super) fn record_bytes(length: u32) -> usize {
 
 /// Bytes that the length of a record takes in a body.
 pub(super) fn length_bytes(length: u32) -> usize {
-    varint_bytes(u64::from(length))
+    // Without a branch or a count of bits: it is asked of every record.
+    1 + [7, 14, 21, 28].map(|bits| usize::from(length >> bits != 0)).into_iter().sum::<usize>()
 }
 
 fn varint_bytes(value: u64) -> usize {
@@ -944,6 +945,15 @@ mod tests {
         let crc = crc32c::crc32c(&bytes);
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(SegmentHeader::decode(&bytes), Err(FormatError::UnknownVersion(3)));
+    }
+
+    #[test]
+    fn the_length_of_a_length_is_known_before() {
+        for length in (0..32).flat_map(|bits| [(1u32 << bits) - 1, 1 << bits, (1 << bits) + 1]).chain([u32::MAX]) {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, u64::from(length));
+            assert_eq!((length_bytes(length), varint_bytes(u64::from(length))), (bytes.len(), bytes.len()), "{length}");
+        }
     }
 
     #[test]

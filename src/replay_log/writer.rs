@@ -395,6 +395,12 @@ fn plan(runs: &[Run], limit: usize) -> Result<Vec<Planned>, LogError> {
             return Err(LogError::TooLarge { bytes: whole, limit: body_limit });
         }
         open.refers |= run.reference.is_some();
+        if open.body_bytes + whole <= body_limit && !run.is_empty() {
+            let payload = 0..run.payload.len();
+            open.parts.push(Part { run: index, records: 0..run.len(), payload });
+            open.body_bytes += whole;
+            continue;
+        }
         let mut part = Part { run: index, records: 0..0, payload: 0..0 };
         for (at, length) in run.lengths.iter().enumerate() {
             let bytes = record_bytes(*length);
