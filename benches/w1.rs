@@ -101,13 +101,14 @@ fn ceiling(input: &Path, output: &Path) {
     out.flush().expect("writes");
 }
 
-/// Name, compression, time between checkpoints.
-const VARIANTS: [(&str, &str, &str); 5] = [
-    ("lz4", "lz4", "10s"),
-    ("no compression", "none", "10s"),
-    ("lz4, one checkpoint, at the end", "lz4", "1h"),
-    ("lz4, a checkpoint each second", "lz4", "1s"),
-    ("lz4, a checkpoint each 100 ms", "lz4", "100ms"),
+/// Name, compression, what the log holds, time between checkpoints.
+const VARIANTS: [(&str, &str, &str, &str); 6] = [
+    ("lz4", "lz4", "payload", "10s"),
+    ("no compression", "none", "payload", "10s"),
+    ("log = \"position\"", "lz4", "position", "10s"),
+    ("lz4, one checkpoint, at the end", "lz4", "payload", "1h"),
+    ("lz4, a checkpoint each second", "lz4", "payload", "1s"),
+    ("lz4, a checkpoint each 100 ms", "lz4", "payload", "100ms"),
 ];
 
 fn compare(events: u64, rounds: u64) {
@@ -124,11 +125,11 @@ fn compare(events: u64, rounds: u64) {
     for _ in 0..rounds {
         let plain = dir.path().join("ceiling.ndjson");
         ceilings.push(measure(harness::part("ceiling").arg(&input).arg(&plain)));
-        for ((_, compression, every), measured) in VARIANTS.iter().zip(&mut ours) {
+        for ((_, compression, log, every), measured) in VARIANTS.iter().zip(&mut ours) {
             let work = dir.path().join("work");
             let _ = std::fs::remove_dir_all(&work);
             std::fs::create_dir(&work).expect("a directory");
-            std::fs::write(work.join("w1.toml"), config(&input, compression, every)).expect("writes");
+            std::fs::write(work.join("w1.toml"), config(&input, compression, log, every)).expect("writes");
             let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
             measured.push(measure(command.args(["run", "w1.toml"]).current_dir(&work)));
             let same =
@@ -137,10 +138,10 @@ fn compare(events: u64, rounds: u64) {
         }
     }
     harness::print_row("hand-written, not durable", events, &ceilings, &ceilings);
-    for ((name, _, _), measured) in VARIANTS.iter().zip(&ours) {
+    for ((name, _, _, _), measured) in VARIANTS.iter().zip(&ours) {
         harness::print_row(&format!("forebay, {name}"), events, measured, &ceilings);
     }
-    if let [_, _, end, each_second, each_100_ms] = ours.as_slice() {
+    if let [_, _, _, end, each_second, each_100_ms] = ours.as_slice() {
         for (name, often) in [("each second", each_second), ("each 100 ms", each_100_ms)] {
             let ratio = |pick: fn(&Measured) -> u128| {
                 median(often.iter().zip(end).map(|(often, end)| pick(often) * 1000 / pick(end).max(1))) as f64 / 1000.0
@@ -154,7 +155,7 @@ fn compare(events: u64, rounds: u64) {
     }
 }
 
-fn config(input: &Path, compression: &str, every: &str) -> String {
+fn config(input: &Path, compression: &str, log: &str, every: &str) -> String {
     format!(
         r#"
 [pipeline]
@@ -168,6 +169,7 @@ compression = "{compression}"
 [source.plant]
 type = "file"
 path = "{}"
+log = "{log}"
 columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE" }}
 time = {{ column = "ts", max_out_of_orderness = "{DISORDER_MS}ms" }}
 {WINDOWS}

@@ -184,6 +184,32 @@ pub enum Position {
     },
 }
 
+/// Where the payloads of a run stand in the file that its peer names, of which the log holds no copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Offset in bytes of the first payload.
+    pub offset: u64,
+    /// Bytes of the file between one payload and the next, run-length coded: how often, how many bytes.
+    pub gaps: Vec<(u32, u64)>,
+    /// CRC32C of the payloads, one behind the other.
+    pub crc: u32,
+}
+
+impl Reference {
+    /// Appends a payload that stands `gap_bytes` behind the one before.
+    pub fn push(&mut self, gap_bytes: u64) {
+        match self.gaps.last_mut() {
+            Some((times, bytes)) if *bytes == gap_bytes && *times < u32::MAX => *times += 1,
+            _ => self.gaps.push((1, gap_bytes)),
+        }
+    }
+
+    /// The bytes before each payload but the first.
+    pub fn gaps(&self) -> impl Iterator<Item = u64> {
+        self.gaps.iter().flat_map(|(times, bytes)| std::iter::repeat_n(*bytes, *times as usize))
+    }
+}
+
 /// Consecutive records of one source and kind that arrived together: their payloads as one run of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -197,9 +223,11 @@ pub struct Run {
     pub peer: Option<Arc<str>>,
     /// Source position after the last record of the run (replayable sources).
     pub position: Option<Position>,
+    /// Where the payloads stand, if the log is to hold no copy of them.
+    pub reference: Option<Reference>,
     /// Length in bytes of each record's payload.
     pub lengths: Vec<u32>,
-    /// The payloads, one behind the other.
+    /// The payloads, one behind the other; empty in a run whose reference has not been read yet.
     pub payload: Vec<u8>,
 }
 
@@ -213,6 +241,7 @@ impl Run {
             unsynchronised: false,
             peer: None,
             position: None,
+            reference: None,
             lengths: Vec::new(),
             payload: Vec::new(),
         }
@@ -241,9 +270,32 @@ impl Run {
         self.lengths.is_empty()
     }
 
-    /// Bytes that the run takes in queues and roughly in the log.
+    /// Bytes that the run takes in queues.
     pub fn size_bytes(&self) -> usize {
-        self.payload.len() + 4 * self.lengths.len() + 64
+        self.payload.len() + self.rest_bytes()
+    }
+
+    /// Bytes that the run takes in the log, roughly.
+    pub fn logged_bytes(&self) -> usize {
+        if self.reference.is_some() { self.rest_bytes() } else { self.size_bytes() }
+    }
+
+    fn rest_bytes(&self) -> usize {
+        let gaps = self.reference.as_ref().map_or(0, |reference| reference.gaps.len());
+        4 * self.lengths.len() + 16 * gaps + 64
+    }
+
+    /// Bytes of the payloads, whether they are here or in a file.
+    pub fn payload_bytes(&self) -> u64 {
+        self.lengths.iter().map(|length| u64::from(*length)).sum()
+    }
+
+    /// Offsets in its file of the first payload and behind the last one.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let reference = self.reference.as_ref()?;
+        let gaps = reference.gaps.iter().map(|(times, bytes)| bytes.saturating_mul(u64::from(*times)));
+        let bytes = gaps.fold(self.payload_bytes(), u64::saturating_add);
+        Some((reference.offset, reference.offset.saturating_add(bytes)))
     }
 
     /// The payload of each record, in order.

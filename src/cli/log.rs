@@ -17,7 +17,8 @@ use crate::checkpoint::{self, CheckpointMeta, CheckpointReader, Wear};
 use crate::disk::{Disk, RealDisk};
 use crate::event::{Bad, ClockStep, Gap, LogTime, Lsn, Position, RecordKind, Run, SourceId, Start};
 use crate::replay_log::{
-    KindSummary, LogError, LogReader, SegmentSummary, Summary, log_dir, lsn_before_time, summarize,
+    FileSummary, KindSummary, LogError, LogReader, SegmentSummary, Summary, check_references, log_dir, lsn_before_time,
+    summarize,
 };
 use crate::settings::{parse_duration, suggestion};
 
@@ -128,6 +129,7 @@ struct StatJson<'a> {
     payload_bytes: u64,
     frame_bytes: u64,
     sources: Vec<KindJson<'a>>,
+    files: Vec<FileJson<'a>>,
     tail: Option<&'a str>,
     /// Up to the last checkpoint.
     written: Option<Wear>,
@@ -142,16 +144,28 @@ struct KindJson<'a> {
     figures: KindSummary,
 }
 
+/// A file that holds payloads in the log's stead.
+#[derive(Serialize)]
+struct FileJson<'a> {
+    source: &'a str,
+    file: &'a str,
+    #[serde(flatten)]
+    bytes: FileSummary,
+}
+
 /// Prints what a log holds.
 ///
 /// # Errors
 /// There is no log, it is corrupt, or the disk or the output failed.
 pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), LogCommandError> {
-    let mut log = Summary::default();
+    let checkpoint = latest_checkpoint(state_dir);
+    let cut = checkpoint.as_ref().map_or(Lsn::ZERO, |checkpoint| checkpoint.cut);
+    let mut log = Summary { cut, ..Summary::default() };
     summarize(Arc::new(RealDisk), &log_dir(state_dir), &mut log)?;
-    let wear = latest_checkpoint(state_dir).map(|checkpoint| checkpoint.wear);
+    let wear = checkpoint.map(|checkpoint| checkpoint.wear);
     if json {
         let sources = log.kinds.iter().map(|((source, kind), figures)| KindJson { source, kind, figures: *figures });
+        let files = log.files.iter().map(|((source, file), bytes)| FileJson { source, file, bytes: *bytes });
         let stat = StatJson {
             pipeline: &log.pipeline,
             epoch: &log.epoch,
@@ -167,6 +181,7 @@ pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Log
             payload_bytes: log.payload_bytes(),
             frame_bytes: log.frame_bytes(),
             sources: sources.collect(),
+            files: files.collect(),
             tail: log.tail,
             written: wear,
             written_per_ingested: wear.and_then(|wear| wear.written_per_ingested()),
@@ -208,6 +223,13 @@ pub fn stat(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), Log
             write!(out, "; lost {}, {}", count(*lost_messages, "message"), size_text(*lost_bytes))?;
         }
         writeln!(out)?;
+    }
+    for ((source, file), FileSummary { from, to, needed_from }) in &log.files {
+        write!(out, "file      {source}: {file} holds the payload, bytes {from} to {to}; ")?;
+        match needed_from {
+            Some(from) => writeln!(out, "a replay needs it from byte {from} on")?,
+            None => writeln!(out, "no replay needs them any more")?,
+        }
     }
     if let Some(wear) = wear {
         writeln!(out, "written   up to the last checkpoint: {}", wear_text(&wear))?;
@@ -254,14 +276,22 @@ pub fn verify(state_dir: &Path, json: bool, out: &mut dyn Write) -> Result<(), L
     let cut = || latest_checkpoint(state_dir).map(|checkpoint| checkpoint.cut);
     let dir = log_dir(state_dir);
     let cut_before = cut();
-    let result = summarize(Arc::new(RealDisk), &dir, &mut log).and_then(|()| match (cut_before, cut()) {
-        (Some(before), Some(after)) => log.check_cut(&dir, before, after),
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let result = summarize(Arc::clone(&disk), &dir, &mut log).and_then(|()| match (cut_before, cut()) {
+        (Some(before), Some(after)) => {
+            log.check_cut(&dir, before, after)?;
+            if log.files.is_empty() { Ok(()) } else { check_references(&disk, &dir, after) }
+        }
         _ => Ok(()),
     });
     if json {
         let fault = result.as_ref().err().map(|error| match error {
             LogError::Corrupt { file, offset, what } => {
                 FaultJson { file: Some(file.display().to_string()), offset: Some(*offset), message: what.clone() }
+            }
+            LogError::Referenced { file, from, .. } => {
+                let file = Some(file.display().to_string());
+                FaultJson { file, offset: Some(*from), message: error.to_string() }
             }
             error => FaultJson { file: None, offset: None, message: error.to_string() },
         });
@@ -351,7 +381,7 @@ pub fn cat(state_dir: &Path, options: &CatOptions, out: &mut dyn Write) -> Resul
         }
     }
     loop {
-        let frame = match reader.next() {
+        let mut frame = match reader.next_unread() {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(()),
             Err(LogError::Trimmed { wanted, first }) => {
@@ -362,20 +392,24 @@ pub fn cat(state_dir: &Path, options: &CatOptions, out: &mut dyn Write) -> Resul
             Err(error) => return Err(error.into()),
         };
         let mut lsn = frame.first_lsn;
-        for run in &frame.runs {
+        for run in &mut frame.runs {
             let label = reader.source_label(run.source);
             let shown = options.source.as_ref().is_none_or(|source| is_source(&reader, run.source, source));
             let last = lsn.plus(run.len() as u64 - 1);
-            for payload in run.records() {
+            // What the files do not hold any more is shown by its place there.
+            let is_read = !shown || reader.read_reference(run, lsn).is_ok();
+            let run = &*run;
+            let places = places(run).map(|place| place.filter(|_| !is_read));
+            for (payload, place) in run.records().zip(places) {
                 if options.to.is_some_and(|to| to.is_before(lsn, run.time)) {
                     return Ok(());
                 }
                 if shown && !options.from.is_some_and(|from| from.is_after(lsn, run.time)) {
                     let position = run.position.filter(|_| lsn == last);
                     if options.json {
-                        json_line(&record_json(lsn, &label, run, position, payload), out)?;
+                        json_line(&record_json(lsn, &label, run, position, payload, place), out)?;
                     } else {
-                        print_record(lsn, &label, run, payload, out)?;
+                        print_record(lsn, &label, run, payload, place, out)?;
                     }
                 }
                 lsn = lsn.plus(1);
@@ -384,16 +418,47 @@ pub fn cat(state_dir: &Path, options: &CatOptions, out: &mut dyn Write) -> Resul
     }
 }
 
+/// Where a payload stands that the log only refers to.
+#[derive(Clone, Copy, Serialize)]
+struct PayloadPlace {
+    payload_offset: u64,
+    payload_bytes: u32,
+}
+
+/// The place of each payload of a run; `None`: the log holds it.
+fn places(run: &Run) -> impl Iterator<Item = Option<PayloadPlace>> {
+    let mut end = run.span().map(|(from, _)| from);
+    let mut gaps = run.reference.as_ref().map(|reference| std::iter::once(0).chain(reference.gaps()));
+    run.lengths.iter().map(move |length| {
+        let payload_offset = end?.saturating_add(gaps.as_mut()?.next()?);
+        end = Some(payload_offset.saturating_add(u64::from(*length)));
+        Some(PayloadPlace { payload_offset, payload_bytes: *length })
+    })
+}
+
 fn is_source(reader: &LogReader, id: SourceId, name: &str) -> bool {
     if name == "pipeline" && id == SourceId::PIPELINE { true } else { reader.source_name(id) == Some(name) }
 }
 
 /// Columns: LSN, log time (`~`: the clock was not synchronised), source, kind, peer, payload.
-fn print_record(lsn: Lsn, source: &str, run: &Run, payload: &[u8], out: &mut dyn Write) -> Result<(), LogCommandError> {
+fn print_record(
+    lsn: Lsn,
+    source: &str,
+    run: &Run,
+    payload: &[u8],
+    place: Option<PayloadPlace>,
+    out: &mut dyn Write,
+) -> Result<(), LogCommandError> {
     let mark = if run.unsynchronised { "~" } else { "" };
     write!(out, "{lsn} {}{mark} {source} {}", time_text(run.time), run.kind.name())?;
     if let Some(peer) = &run.peer {
         write!(out, " {}", bytes_text(peer.as_bytes()))?;
+    }
+    if let Some(PayloadPlace { payload_offset, payload_bytes }) = place {
+        return Ok(writeln!(
+            out,
+            " ({payload_bytes} bytes at byte {payload_offset}, which do not stand there any more)"
+        )?);
     }
     let text = match Detail::of(run.kind, payload) {
         Some(Detail::Bad(Bad { reason, bytes })) => format!("{reason}: {}", bytes_text(&bytes)),
@@ -489,6 +554,7 @@ struct PositionJson {
 #[serde(untagged)]
 enum PayloadJson<'a> {
     Empty {},
+    Place(PayloadPlace),
     Text { payload: &'a str },
     Base64 { payload_base64: String },
     BadText { reason: String, payload: String },
@@ -504,21 +570,8 @@ fn record_json<'a>(
     run: &'a Run,
     position: Option<Position>,
     payload: &'a [u8],
+    place: Option<PayloadPlace>,
 ) -> RecordJson<'a> {
-    let payload = match Detail::of(run.kind, payload) {
-        Some(Detail::Bad(Bad { reason, bytes })) => match String::from_utf8(bytes) {
-            Ok(payload) => PayloadJson::BadText { reason, payload },
-            Err(error) => PayloadJson::BadBase64 { reason, payload_base64: BASE64_STANDARD.encode(error.as_bytes()) },
-        },
-        Some(Detail::Gap(gap)) => PayloadJson::Gap(gap),
-        Some(Detail::Start(start)) => PayloadJson::Start(start),
-        Some(Detail::ClockStep(step)) => PayloadJson::ClockStep(step),
-        None if payload.is_empty() && run.kind != RecordKind::Data => PayloadJson::Empty {},
-        None => match std::str::from_utf8(payload) {
-            Ok(payload) => PayloadJson::Text { payload },
-            Err(_) => PayloadJson::Base64 { payload_base64: BASE64_STANDARD.encode(payload) },
-        },
-    };
     RecordJson {
         lsn,
         time: time_text(run.time),
@@ -527,7 +580,24 @@ fn record_json<'a>(
         peer: run.peer.as_deref(),
         unsynchronised: run.unsynchronised,
         position: position.map(|Position::File { inode, offset, .. }| PositionJson { inode, offset }),
-        payload,
+        payload: place.map_or_else(|| payload_json(run.kind, payload), PayloadJson::Place),
+    }
+}
+
+fn payload_json(kind: RecordKind, payload: &[u8]) -> PayloadJson<'_> {
+    match Detail::of(kind, payload) {
+        Some(Detail::Bad(Bad { reason, bytes })) => match String::from_utf8(bytes) {
+            Ok(payload) => PayloadJson::BadText { reason, payload },
+            Err(error) => PayloadJson::BadBase64 { reason, payload_base64: BASE64_STANDARD.encode(error.as_bytes()) },
+        },
+        Some(Detail::Gap(gap)) => PayloadJson::Gap(gap),
+        Some(Detail::Start(start)) => PayloadJson::Start(start),
+        Some(Detail::ClockStep(step)) => PayloadJson::ClockStep(step),
+        None if payload.is_empty() && kind != RecordKind::Data => PayloadJson::Empty {},
+        None => match std::str::from_utf8(payload) {
+            Ok(payload) => PayloadJson::Text { payload },
+            Err(_) => PayloadJson::Base64 { payload_base64: BASE64_STANDARD.encode(payload) },
+        },
     }
 }
 

@@ -69,9 +69,11 @@ fn print(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "checkpoint  {} at LSN {}, {made}{next}", checkpoint.id, checkpoint.lsn)?;
     writeln!(out, "state       {} in memory", size_text(status.state_memory_bytes))?;
     for source in &status.sources {
+        let needed = source.needed_from.map(|from| format!("; its file is needed from byte {from} on"));
+        let needed = needed.unwrap_or_default();
         writeln!(
             out,
-            "source      {}: {}, {} rows, {} dead, {} lost; since the start {}, {} bad, {}",
+            "source      {}: {}, {} rows, {} dead, {} lost; since the start {}, {} bad, {}{needed}",
             source.name,
             count(source.records, "record"),
             source.rows,

@@ -296,15 +296,19 @@ impl LogThread {
     fn gather(&self, mut runs: Vec<Run>) -> Vec<Run> {
         let wanted = usize::try_from(self.durability.bytes).unwrap_or(usize::MAX).min(self.append_bytes_max);
         let until = Instant::now() + self.durability.delay;
-        let mut bytes: usize = runs.iter().map(Run::size_bytes).sum();
-        while bytes < wanted {
+        // `durability.bytes` is what a sync writes: references to as much payload as an append takes are few bytes.
+        let size = |runs: &[Run]| (runs.iter().map(Run::size_bytes).sum(), runs.iter().map(Run::logged_bytes).sum());
+        let (mut bytes, mut logged): (usize, usize) = size(&runs);
+        while logged < wanted && bytes < self.append_bytes_max {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
             match self.queue.pop_all(self.append_bytes_max - bytes, Some(left)) {
                 Popped::Runs(more) => {
-                    bytes += more.iter().map(Run::size_bytes).sum::<usize>();
+                    let (more_bytes, more_logged) = size(&more);
+                    bytes += more_bytes;
+                    logged += more_logged;
                     runs.extend(more);
                 }
                 Popped::Nothing => {}

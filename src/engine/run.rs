@@ -431,9 +431,7 @@ impl Sources<'_> {
             if matches!(error, SourceError::Closed(_)) {
                 return;
             }
-            // A file that was replaced stays replaced: trying again would only hide it.
-            let hopeless = matches!(error, SourceError::Replaced { .. });
-            if hopeless || self.config.pipeline.on_source_error == OnSourceError::Fail {
+            if error.is_final() || self.config.pipeline.on_source_error == OnSourceError::Fail {
                 let error = EngineError::Source { source_name: source.name.clone(), reason: error.to_string() };
                 let _ = failed.try_send(error);
                 return;

@@ -18,7 +18,7 @@ use super::step::Counters;
 use crate::checkpoint::{CheckpointMeta, Wear};
 use crate::config::Config;
 use crate::disk::LogClock;
-use crate::event::{LogTime, Lsn};
+use crate::event::{LogTime, Lsn, Position};
 use crate::source;
 use crate::source::queue::Queue;
 
@@ -96,6 +96,15 @@ impl Observed<'_> {
         }
     }
 
+    /// The first byte of a source's file that a replay from this checkpoint needs, where the log refers to the file.
+    fn needed_from(&self, name: &str, checkpoint: &CheckpointMeta) -> Option<u64> {
+        let source = self.config.sources.iter().find(|source| source.name == name)?;
+        source.connector.logs_positions().then(|| match checkpoint.sources.get(name) {
+            Some(Position::File { offset, .. }) => *offset,
+            None => 0,
+        })
+    }
+
     async fn status(&self) -> Option<Status> {
         let (made, engine) = self.shared.board.ask(|| self.handover.wake()).await?;
         let counts = |name: &str| self.config.sources.iter().position(|source| source.name == name);
@@ -110,6 +119,7 @@ impl Observed<'_> {
                 rows: count.rows,
                 dead: count.dead,
                 lost: count.lost,
+                needed_from: self.needed_from(name, &engine.checkpoint),
                 run_messages: run(|counters| &counters.messages),
                 run_bytes: run(|counters| &counters.bytes),
                 run_bad: run(|counters| &counters.bad),
@@ -199,6 +209,8 @@ pub struct SourceStatus {
     pub rows: u64,
     pub dead: u64,
     pub lost: u64,
+    /// With `log = "position"`: the first byte of the file that a replay needs.
+    pub needed_from: Option<u64>,
     pub run_messages: u64,
     pub run_bytes: u64,
     pub run_bad: u64,

@@ -38,8 +38,16 @@ pub enum LogError {
          Restore both from the same copy"
     )]
     WrongEpoch { file: PathBuf, found: Epoch, expected: Epoch },
-    #[error("{file} is of format version {version}; this program reads version 1: use the version that wrote it")]
+    #[error(
+        "{file} is of format version {version}; this program reads versions 1 and 2: use the version that wrote it"
+    )]
     UnknownVersion { file: PathBuf, version: u32 },
+    #[error(
+        "from LSN {lsn} on the log holds no payload (log = \"position\") but refers to bytes {from} to {to} of {file}, and \
+         {what}. Nothing was changed. Put the file back as it was and start again. If that cannot be: `forebay checkpoint \
+         export` and `import` begin another state at the newest checkpoint, without the records behind it"
+    )]
+    Referenced { file: PathBuf, from: u64, to: u64, lsn: Lsn, what: String },
     #[error("the log is full: {bytes} bytes (`log.max_size`) are taken by records that no checkpoint covers yet")]
     Full { bytes: u64 },
     #[error("no space left for {path}: stopped while waiting for some")]
@@ -76,6 +84,7 @@ impl LogError {
             | LogError::WrongPipeline { .. }
             | LogError::WrongEpoch { .. }
             | LogError::UnknownVersion { .. }
+            | LogError::Referenced { .. }
             | LogError::Trimmed { .. } => 65,
             LogError::TooLarge { .. } | LogError::Malformed => 70,
             LogError::Io { .. }

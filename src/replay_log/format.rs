@@ -1,4 +1,4 @@
-//! The replay log's bytes, format version 1: this text is the specification, this code its pure half (no I/O).
+//! The replay log's bytes, format versions 1 and 2: this text is the specification, this code its pure half (no I/O).
 //!
 //! The log is a row of **segments**, files of one fixed length each. A segment is a header and then **frames**; a frame
 //! is one group commit and holds **runs** of records. Integers are little-endian. *Varint*: unsigned LEB128 of at most
@@ -8,7 +8,12 @@
 //!
 //! A segment is 64 KiB to 1 GiB long. A segment header takes at most 256 KiB and a quarter of the segment. A frame
 //! takes at most a quarter of the segment, and so does its body before compression. A peer's name takes at most
-//! [`PEER_BYTES_MAX`].
+//! [`PEER_BYTES_MAX`]. A reference spans at most [`REFERENCE_BYTES_MAX`] of its file.
+//!
+//! # Versions
+//!
+//! Version 2 is version 1 with references in runs. A segment is of version 2 only where it may hold one, so that a log
+//! without references stays readable by programs that know version 1 alone.
 //!
 //! # Segment header
 //!
@@ -17,7 +22,7 @@
 //! | offset | bytes | content |
 //! |-------:|------:|---------|
 //! |      0 |     8 | magic `FOREBAYL` |
-//! |      8 |     4 | format version: 1 |
+//! |      8 |     4 | format version: 1 or 2 |
 //! |     12 |     4 | length `H` of the header, a multiple of 4096 |
 //! |     16 |     4 | CRC of all `H` bytes, these four taken as zero |
 //! |     20 |     4 | CRC of the frame before this segment; 0: there is none |
@@ -64,13 +69,14 @@
 //! |---------|----|
 //! | source | varint, at most 65535 |
 //! | kind | 1 byte, the number of [`RecordKind`] |
-//! | flags | 1 byte: bit 0: arrived while the clock was not synchronised; bit 1: there is a peer; bit 2: there is a position; other bits 0 |
+//! | flags | 1 byte: bit 0: arrived while the clock was not synchronised; bit 1: there is a peer; bit 2: there is a position; bit 3 (version 2): there is a reference, and a peer; other bits 0 |
 //! | number of records | varint, at least 1 |
 //! | time | zigzag: log time minus that of the run before, wrapping; of the first run: minus the base time |
 //! | peer, if any | varint: its number in the order in which peers first occur in this frame, from 0; at its first occurrence followed by varint length and UTF-8 |
 //! | position, if any | 1 byte 0 (file), varint inode, 4 bytes CRC of the head, varint length of the head, varint offset |
 //! | lengths | a varint for each record |
-//! | payloads | one behind the other |
+//! | payloads, if there is no reference | one behind the other |
+//! | reference, if any | varint: offset of the first payload in the file that the peer names; 4 bytes CRC of the payloads; varint number of stretches; for each: varint, how many payloads follow the one before them at the same distance (at least 1; all together one less than the records), varint, that distance in bytes |
 //!
 //! Decoding is total: any bytes give a value or an error, and memory is bounded by the frame's limit, whatever the
 //! length fields say.
@@ -80,16 +86,20 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::event::{Epoch, LogTime, Lsn, Position, RecordKind, Run, SourceId};
+use crate::event::{Epoch, LogTime, Lsn, Position, RecordKind, Reference, Run, SourceId};
 
-/// Version of the format that is written.
-pub const FORMAT_VERSION: u32 = 1;
+/// Version of segments without references.
+pub const VERSION_PLAIN: u32 = 1;
+/// Version of segments that may hold references.
+pub const VERSION_REFERENCES: u32 = 2;
 /// Least length of a segment in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
 /// Greatest length of a segment in bytes.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Greatest length of a peer's name in bytes.
 pub const PEER_BYTES_MAX: usize = 1024;
+/// Most bytes of its file that a reference spans: bounds what a reader takes into memory for a run.
+pub const REFERENCE_BYTES_MAX: u64 = 256 << 20;
 
 /// Unit of header lengths: a page of any common disk.
 pub(super) const PAGE_BYTES: usize = 4096;
@@ -110,9 +120,12 @@ const COMPRESS_ABOVE_BYTES: usize = 4096;
 const RUN_UNSYNCHRONISED: u8 = 1;
 const RUN_PEER: u8 = 2;
 const RUN_POSITION: u8 = 4;
+const RUN_REFERENCE: u8 = 8;
 const POSITION_FILE: u8 = 0;
 /// Most that a run takes beside its peer, lengths and payloads: source, kind, flags, count, time; position.
 const RUN_OVERHEAD_BYTES: usize = (3 + 1 + 1 + 5 + 10) + (1 + 10 + 4 + 3 + 10);
+/// Most that a reference takes beside its stretches: offset, CRC, number of stretches.
+const REFERENCE_HEAD_BYTES: usize = 10 + 4 + 5;
 /// Most that the number and the length of a peer take.
 const PEER_OVERHEAD_BYTES: usize = 5 + 2;
 
@@ -154,13 +167,27 @@ pub fn max_record_bytes(segment_bytes: u64) -> usize {
 
 /// Most bytes that a run takes in a body beside its records.
 pub(super) fn run_head_bytes(run: &Run) -> usize {
-    RUN_OVERHEAD_BYTES + run.peer.as_ref().map_or(0, |peer| PEER_OVERHEAD_BYTES + peer.len())
+    let reference = run.reference.as_ref().map_or(0, |reference| REFERENCE_HEAD_BYTES + gaps_bytes(reference));
+    RUN_OVERHEAD_BYTES + run.peer.as_ref().map_or(0, |peer| PEER_OVERHEAD_BYTES + peer.len()) + reference
 }
 
-/// Bytes that a record of this length takes in a body.
+fn gaps_bytes(reference: &Reference) -> usize {
+    reference.gaps.iter().map(|(times, bytes)| varint_bytes(u64::from(*times)) + varint_bytes(*bytes)).sum()
+}
+
+/// Bytes that a record of this length takes in a body, its payload included.
 pub(super) fn record_bytes(length: u32) -> usize {
-    let bits = (32 - length.leading_zeros()).max(1);
-    bits.div_ceil(7) as usize + length as usize
+    length_bytes(length) + length as usize
+}
+
+/// Bytes that the length of a record takes in a body.
+pub(super) fn length_bytes(length: u32) -> usize {
+    // Without a branch or a count of bits: it is asked of every record.
+    1 + [7, 14, 21, 28].map(|bits| usize::from(length >> bits != 0)).into_iter().sum::<usize>()
+}
+
+fn varint_bytes(value: u64) -> usize {
+    (64 - value.leading_zeros()).max(1).div_ceil(7) as usize
 }
 
 /// Length of a frame whose body has this length.
@@ -260,6 +287,8 @@ fn set(out: &mut [u8], at: usize, bytes: &[u8]) {
 /// What stands at the start of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
+    /// [`VERSION_PLAIN`] or [`VERSION_REFERENCES`].
+    pub version: u32,
     pub pipeline: String,
     pub epoch: Epoch,
     /// From 1.
@@ -285,7 +314,7 @@ impl SegmentHeader {
         let too_large = || FormatError::TooLarge("the names of the pipeline and its sources are too long");
         let mut out = Vec::with_capacity(PAGE_BYTES);
         out.extend_from_slice(SEGMENT_MAGIC);
-        out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&[0; 8]);
         out.extend_from_slice(&self.previous_crc.to_le_bytes());
         out.extend_from_slice(&self.epoch.0);
@@ -344,7 +373,7 @@ impl SegmentHeader {
             return Err(Bad("the checksum of its header is wrong"));
         }
         let version = Input(before.get(8..).unwrap_or_default()).u32()?;
-        if version != FORMAT_VERSION {
+        if !(VERSION_PLAIN..=VERSION_REFERENCES).contains(&version) {
             return Err(FormatError::UnknownVersion(version));
         }
         let previous_crc = input.u32()?;
@@ -365,7 +394,17 @@ impl SegmentHeader {
             let length = usize::from(input.u16()?);
             sources.push((id, input.text(length)?.to_owned()));
         }
-        Ok(SegmentHeader { pipeline, epoch, number, first_lsn, previous_crc, last_time, segment_bytes, sources })
+        Ok(SegmentHeader {
+            version,
+            pipeline,
+            epoch,
+            number,
+            first_lsn,
+            previous_crc,
+            last_time,
+            segment_bytes,
+            sources,
+        })
     }
 }
 
@@ -567,6 +606,9 @@ pub fn encode_body(runs: &[Run], base_time: LogTime, out: &mut Vec<u8>) {
         if run.position.is_some() {
             flags |= RUN_POSITION;
         }
+        if run.reference.is_some() {
+            flags |= RUN_REFERENCE;
+        }
         put_varint(out, u64::from(run.source.0));
         out.push(run.kind as u8);
         out.push(flags);
@@ -595,7 +637,18 @@ pub fn encode_body(runs: &[Run], base_time: LogTime, out: &mut Vec<u8>) {
         for length in &run.lengths {
             put_varint(out, u64::from(*length));
         }
-        out.extend_from_slice(&run.payload);
+        match &run.reference {
+            None => out.extend_from_slice(&run.payload),
+            Some(Reference { offset, gaps, crc }) => {
+                put_varint(out, *offset);
+                out.extend_from_slice(&crc.to_le_bytes());
+                put_varint(out, gaps.len() as u64);
+                for (times, bytes) in gaps {
+                    put_varint(out, u64::from(*times));
+                    put_varint(out, *bytes);
+                }
+            }
+        }
     }
 }
 
@@ -612,8 +665,11 @@ pub fn decode_body(bytes: &[u8], base_time: LogTime) -> Result<Vec<Run>, FormatE
         let source = SourceId(input.varint_as()?);
         let kind = RecordKind::from_number(input.u8()?).ok_or(Bad("a record is of an unknown kind"))?;
         let flags = input.u8()?;
-        if flags & !(RUN_UNSYNCHRONISED | RUN_PEER | RUN_POSITION) != 0 {
+        if flags & !(RUN_UNSYNCHRONISED | RUN_PEER | RUN_POSITION | RUN_REFERENCE) != 0 {
             return Err(Bad("a run has unknown flags"));
+        }
+        if flags & RUN_REFERENCE != 0 && flags & RUN_PEER == 0 {
+            return Err(Bad("a run refers to a file without a name"));
         }
         let count: usize = input.varint_as()?;
         time = LogTime(time.0.wrapping_add(unzigzag(input.varint()?)));
@@ -649,10 +705,35 @@ pub fn decode_body(bytes: &[u8], base_time: LogTime) -> Result<Vec<Run>, FormatE
             payload_bytes = payload_bytes.checked_add(length as usize).ok_or(Bad("a number is too large"))?;
             run.lengths.push(length);
         }
-        run.payload = input.take(payload_bytes)?.to_vec();
+        if flags & RUN_REFERENCE != 0 {
+            run.reference = Some(decode_reference(&mut input, count)?);
+            if run.span().is_none_or(|(from, to)| to == u64::MAX || to - from > REFERENCE_BYTES_MAX) {
+                return Err(Bad("a run refers to more of a file than it can"));
+            }
+        } else {
+            run.payload = input.take(payload_bytes)?.to_vec();
+        }
         runs.push(run);
     }
     Ok(runs)
+}
+
+/// Reads the reference of a run of `count` records.
+fn decode_reference(input: &mut Input<'_>, count: usize) -> Result<Reference, FormatError> {
+    let offset = input.varint()?;
+    let crc = input.u32()?;
+    let stretches: usize = input.varint_as()?;
+    let mut gaps = Vec::new();
+    let mut payloads = 1usize;
+    for _ in 0..stretches {
+        let times: u32 = input.varint_as()?;
+        payloads = payloads.checked_add(times as usize).filter(|_| times > 0).ok_or(Bad("a number is too large"))?;
+        gaps.push((times, input.varint()?));
+    }
+    if payloads != count {
+        return Err(Bad("a run refers to another number of records than it has"));
+    }
+    Ok(Reference { offset, gaps, crc })
 }
 
 #[cfg(test)]
@@ -672,14 +753,22 @@ mod tests {
             (any::<u16>(), 0..RecordKind::ALL.len(), any::<i64>(), any::<bool>()),
             proptest::option::of("[a-c]{0,3}"),
             proptest::option::of(position),
-            vec(vec(any::<u8>(), 0..40), 1..20),
+            vec((vec(any::<u8>(), 0..40), 0u64..3), 1..20),
+            proptest::option::of((any::<u32>(), any::<u32>())),
         )
-            .prop_map(|((source, kind, time, unsynchronised), peer, position, records)| {
+            .prop_map(|((source, kind, time, unsynchronised), peer, position, records, reference)| {
                 let mut run = Run::new(SourceId(source), RecordKind::ALL[kind], LogTime(time));
                 run.unsynchronised = unsynchronised;
                 run.peer = peer.map(Arc::from);
                 run.position = position;
-                records.iter().for_each(|record| run.push(record));
+                records.iter().for_each(|(record, _)| run.push(record));
+                if let Some((offset, crc)) = reference.filter(|_| run.peer.is_some()) {
+                    let mut reference = Reference { offset: u64::from(offset) << 20, gaps: Vec::new(), crc };
+                    records.iter().skip(1).for_each(|(_, gap)| reference.push(gap * gap * 100));
+                    run.reference = Some(reference);
+                    // As a reader gives it.
+                    run.payload.clear();
+                }
                 run
             })
     }
@@ -704,6 +793,7 @@ mod tests {
 
     fn header() -> SegmentHeader {
         SegmentHeader {
+            version: VERSION_PLAIN,
             pipeline: "plant-ü".to_owned(),
             epoch: Epoch([3; 16]),
             number: 5,
@@ -726,7 +816,10 @@ mod tests {
         fn the_planned_length_is_enough(runs in vec(run(), 1..12)) {
             let planned: usize = runs
                 .iter()
-                .map(|run| run_head_bytes(run) + run.lengths.iter().map(|n| record_bytes(*n)).sum::<usize>())
+                .map(|run| {
+                    let of = if run.reference.is_some() { length_bytes } else { record_bytes };
+                    run_head_bytes(run) + run.lengths.iter().map(|n| of(*n)).sum::<usize>()
+                })
                 .sum();
             let mut body = Vec::new();
             encode_body(&runs, LogTime(0), &mut body);
@@ -821,8 +914,8 @@ mod tests {
 
     #[test]
     fn a_segment_header_decodes_to_what_was_encoded() {
-        for last_time in [None, Some(LogTime(-5))] {
-            let header = SegmentHeader { last_time, ..header() };
+        for (version, last_time) in [(VERSION_PLAIN, None), (VERSION_REFERENCES, Some(LogTime(-5)))] {
+            let header = SegmentHeader { version, last_time, ..header() };
             let bytes = header.encode().unwrap();
             assert_eq!(bytes.len(), PAGE_BYTES);
             assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
@@ -847,11 +940,20 @@ mod tests {
     #[test]
     fn a_later_format_version_is_told_from_damage() {
         let mut bytes = header().encode().unwrap();
-        bytes[8] = 2;
+        bytes[8] = 3;
         bytes[16..20].fill(0);
         let crc = crc32c::crc32c(&bytes);
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(SegmentHeader::decode(&bytes), Err(FormatError::UnknownVersion(2)));
+        assert_eq!(SegmentHeader::decode(&bytes), Err(FormatError::UnknownVersion(3)));
+    }
+
+    #[test]
+    fn the_length_of_a_length_is_known_before() {
+        for length in (0..32).flat_map(|bits| [(1u32 << bits) - 1, 1 << bits, (1 << bits) + 1]).chain([u32::MAX]) {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, u64::from(length));
+            assert_eq!((length_bytes(length), varint_bytes(u64::from(length))), (bytes.len(), bytes.len()), "{length}");
+        }
     }
 
     #[test]

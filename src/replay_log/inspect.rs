@@ -11,7 +11,7 @@ use super::recovery::lost;
 use super::segment::{list, segment_name, spare_name};
 use super::{LogError, LogReader};
 use crate::disk::Disk;
-use crate::event::{Frame, Gap, LogTime, Lsn, RecordKind, SourceId};
+use crate::event::{Frame, Gap, LogTime, Lsn, RecordKind, Run, SourceId};
 
 /// A log in figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,10 @@ pub struct Summary {
     pub last_time: Option<LogTime>,
     /// By source and kind.
     pub kinds: BTreeMap<(String, &'static str), KindSummary>,
+    /// LSN that the newest checkpoint covers, set by the caller: what the log holds behind it a replay needs.
+    pub cut: Lsn,
+    /// Files that the log refers to, by source and name.
+    pub files: BTreeMap<(String, String), FileSummary>,
     /// What is wrong at the log's end: a torn tail, which the next start cuts, or a frame that is being written.
     pub tail: Option<&'static str>,
 }
@@ -55,6 +59,17 @@ pub struct KindSummary {
     pub lost_messages: u64,
     #[serde(skip_serializing_if = "is_zero")]
     pub lost_bytes: u64,
+}
+
+/// Bytes of a file that the log refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FileSummary {
+    /// Offset of the first of them.
+    pub from: u64,
+    /// Offset behind the last one.
+    pub to: u64,
+    /// Offset of the first byte that a replay needs, if it needs any.
+    pub needed_from: Option<u64>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -106,18 +121,34 @@ impl Summary {
             segment.bytes += reader.frame_bytes();
         }
         self.last_lsn = frame.last_lsn();
+        let mut lsn = frame.first_lsn;
         for run in &frame.runs {
+            lsn = lsn.plus(run.len() as u64);
+            self.add_reference(reader, run, lsn > self.cut.plus(1));
             self.first_time = self.first_time.or(Some(run.time));
             self.last_time = Some(run.time);
             let kind = self.kinds.entry((reader.source_label(run.source), run.kind.name())).or_default();
             kind.records += run.len() as u64;
-            kind.payload_bytes += run.payload.len() as u64;
+            kind.payload_bytes += run.payload_bytes();
             if run.kind == RecordKind::Gap {
                 for gap in run.records().filter_map(|payload| postcard::from_bytes::<Gap>(payload).ok()) {
                     kind.lost_messages += gap.messages.unwrap_or(0);
                     kind.lost_bytes += gap.bytes.unwrap_or(0);
                 }
             }
+        }
+    }
+}
+
+impl Summary {
+    fn add_reference(&mut self, reader: &LogReader, run: &Run, is_needed: bool) {
+        let (Some((from, to)), Some(name)) = (run.span(), &run.peer) else { return };
+        let key = (reader.source_label(run.source), name.to_string());
+        let file = self.files.entry(key).or_insert(FileSummary { from, to, needed_from: None });
+        file.from = file.from.min(from);
+        file.to = file.to.max(to);
+        if is_needed {
+            file.needed_from = Some(file.needed_from.map_or(from, |needed| needed.min(from)));
         }
     }
 }
@@ -159,7 +190,7 @@ pub fn summarize(disk: Arc<dyn Disk>, dir: &Path, summary: &mut Summary) -> Resu
     let mut number = reader.header().number;
     summary.enter_segment(number, reader.header().first_lsn);
     loop {
-        let frame = match reader.next() {
+        let frame = match reader.next_unread() {
             Err(LogError::Trimmed { first, .. }) => {
                 // The pipeline has no need of what was trimmed while this was reading; go on with what there is.
                 reader = LogReader::open(Arc::clone(&disk), dir, first)?;
@@ -181,4 +212,21 @@ pub fn summarize(disk: Arc<dyn Disk>, dir: &Path, summary: &mut Summary) -> Resu
     }
     summary.tail = reader.tail();
     Ok(())
+}
+
+/// Reads all payloads that the log in `dir` refers to behind `cut`, as a replay would.
+///
+/// # Errors
+/// The first fault; [`LogError::Referenced`] where a file does not hold them any more.
+pub fn check_references(disk: &Arc<dyn Disk>, dir: &Path, cut: Lsn) -> Result<(), LogError> {
+    let mut reader = LogReader::open(Arc::clone(disk), dir, cut.plus(1))?;
+    loop {
+        match reader.next() {
+            Ok(Some(_)) => {}
+            Ok(None) => return Ok(()),
+            // A pipeline is at work, and what is trimmed is not needed any more.
+            Err(LogError::Trimmed { first, .. }) => reader = LogReader::open(Arc::clone(disk), dir, first)?,
+            Err(error) => return Err(error),
+        }
+    }
 }

@@ -8,6 +8,7 @@
 //! - `segment`: a segment's file
 //! - `retention`: the ring of files
 //! - `writer`, `reader`, `recovery`, `repair`
+//! - `reference`: payloads that the log refers to instead of holding them
 //! - `inspect`: what `log stat` and `log verify` gather
 //!
 //! It does not know what records mean (but `inspect` sums up what gap records say), when to commit or when a checkpoint
@@ -23,6 +24,7 @@ mod inspect;
 mod lock;
 mod reader;
 mod recovery;
+mod reference;
 mod repair;
 mod retention;
 mod segment;
@@ -33,7 +35,7 @@ use std::path::{Path, PathBuf};
 pub use begin::begin_behind;
 pub use error::LogError;
 pub use format::Compression;
-pub use inspect::{KindSummary, SegmentSummary, Summary, summarize};
+pub use inspect::{FileSummary, KindSummary, SegmentSummary, Summary, check_references, summarize};
 pub use lock::StateLock;
 pub use reader::{LogReader, lsn_before_time};
 pub use recovery::{Recovered, Torn, open};
@@ -79,6 +81,8 @@ pub fn identity(disk: &dyn Disk, dir: &Path) -> Result<Option<Identity>, LogErro
     Ok(Some(Identity { pipeline: found.pipeline, epoch: found.epoch, sources: found.sources }))
 }
 
+#[cfg(test)]
+mod reference_tests;
 #[cfg(test)]
 mod repair_tests;
 #[cfg(test)]

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::LogError;
+use super::reference::References;
 use super::segment::{Cursor, Look, Opened, Segment, find_frame_without_header, list, segment_name};
 use crate::disk::{Access, Disk};
-use crate::event::{Frame, LogTime, Lsn, SourceId};
+use crate::event::{Frame, LogTime, Lsn, Run, SourceId};
 
 /// Reads frames in order.
 pub struct LogReader {
@@ -22,6 +23,7 @@ pub struct LogReader {
     segment: Segment,
     cursor: Cursor,
     buffer: Vec<u8>,
+    references: References,
     /// Segment whose rest has been searched for frames behind its end.
     searched: u64,
     tail: Option<&'static str>,
@@ -38,6 +40,7 @@ impl LogReader {
         let segment = find_segment(disk.as_ref(), dir, from)?;
         let cursor = segment.start();
         Ok(LogReader {
+            references: References::new(Arc::clone(&disk)),
             disk,
             dir: dir.to_owned(),
             from,
@@ -81,13 +84,35 @@ impl LogReader {
         self.tail
     }
 
-    /// The next frame; `None`: there is no more for now.
+    /// The next frame with all payloads, also those that stand in files; `None`: there is no more for now.
+    ///
+    /// # Errors
+    /// As [`LogReader::next_unread`]; or [`LogError::Referenced`].
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: after `None` there may be more")]
+    pub fn next(&mut self) -> Result<Option<Frame>, LogError> {
+        let Some(mut frame) = self.next_unread()? else { return Ok(None) };
+        let mut lsn = frame.first_lsn;
+        for run in &mut frame.runs {
+            self.read_reference(run, lsn)?;
+            lsn = lsn.plus(run.len() as u64);
+        }
+        Ok(Some(frame))
+    }
+
+    /// Reads the payloads of a run, whose first record is `lsn`, from the file that it refers to, if it does.
+    ///
+    /// # Errors
+    /// [`LogError::Referenced`]: the file does not hold them any more. Or it cannot be read.
+    pub fn read_reference(&mut self, run: &mut Run, lsn: Lsn) -> Result<(), LogError> {
+        self.references.read(run, lsn)
+    }
+
+    /// The next frame; runs with a reference have no payload. `None`: there is no more for now.
     ///
     /// # Errors
     /// [`LogError::Corrupt`] with the place; [`LogError::Trimmed`] where the writer has overtaken the reader; or the
     /// disk failed.
-    #[expect(clippy::should_implement_trait, reason = "not an iterator: after `None` there may be more")]
-    pub fn next(&mut self) -> Result<Option<Frame>, LogError> {
+    pub fn next_unread(&mut self) -> Result<Option<Frame>, LogError> {
         loop {
             match self.step()? {
                 Some(frame) if frame.last_lsn() < self.from => {}

@@ -226,6 +226,7 @@ fn resume(
         file: segment.file,
         path: segment.path,
         number: segment.header.number,
+        version: segment.header.version,
         header_bytes: segment.header_bytes,
         segment_bytes: segment.header.segment_bytes,
     };

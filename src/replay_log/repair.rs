@@ -290,7 +290,7 @@ fn measure(disk: &dyn Disk, dir: &Path, epoch: Epoch, plan: &mut RepairPlan) -> 
             }
             unknown = Some(frame.first_lsn);
         }
-        bytes += frame.runs.iter().map(|run| run.payload.len() as u64).sum::<u64>();
+        bytes += frame.runs.iter().map(Run::payload_bytes).sum::<u64>();
         Ok(())
     })?;
     plan.next = unknown.unwrap_or(plan.next);

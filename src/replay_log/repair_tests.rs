@@ -1,5 +1,6 @@
 //! Repair against any damage: what it leaves is a log that opens and replays, and what it calls whole is one, too.
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::format::SEGMENT_BYTES_MIN;
 use super::segment::segment_name;
 use super::*;
 use crate::disk::RealDisk;
-use crate::event::{Epoch, Frame, LogTime, Lsn, RecordKind, Run};
+use crate::event::{Epoch, Frame, LogTime, Lsn, RecordKind, Reference, Run};
 
 const OPTIONS: LogOptions =
     LogOptions { segment_bytes: SEGMENT_BYTES_MIN, max_bytes: 1 << 20, compression: Compression::None };
@@ -22,14 +23,25 @@ fn identity(epoch: Epoch) -> Identity {
     Identity { pipeline: "p".to_owned(), epoch, sources: vec![(SourceId(0), "a".to_owned())] }
 }
 
-/// Three segments of frames of one to three records.
+/// Three segments of frames of one to three records. Some of them stand in a file beside the log.
 fn write_log(dir: &Path) -> Vec<Frame> {
+    let input = dir.with_file_name("input");
     let (mut writer, _) = open(Arc::new(RealDisk), dir, identity(OLD), OPTIONS, Lsn::ZERO).unwrap();
     let mut frames = Vec::new();
     for n in 0.. {
         let mut run = Run::new(SourceId(0), RecordKind::Data, LogTime(n));
         (0..=n % 3).for_each(|k| run.push(&vec![b'a' + (n % 20) as u8; 1500 + 700 * k as usize]));
-        frames.extend(writer.append(vec![run]).unwrap());
+        let mut runs = vec![run];
+        if writer.stats().segments > 1 && n % 4 == 0 {
+            let mut run = Run::one(SourceId(0), RecordKind::Data, LogTime(n), b"in a file");
+            let offset = std::fs::metadata(&input).map_or(0, |metadata| metadata.len());
+            run.reference = Some(Reference { offset, gaps: Vec::new(), crc: crc32c::crc32c(&run.payload) });
+            run.peer = Some(input.to_str().unwrap().into());
+            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(&input).unwrap();
+            file.write_all(&run.payload).unwrap();
+            runs.push(run);
+        }
+        frames.extend(writer.append(runs).unwrap());
         if writer.stats().segments == SEGMENTS && n % 9 == 8 {
             return frames;
         }

@@ -37,6 +37,8 @@ pub(super) struct Active {
     pub file: Box<dyn DiskFile>,
     pub path: PathBuf,
     pub number: u64,
+    /// Its format version.
+    pub version: u32,
     pub header_bytes: u64,
     pub segment_bytes: u64,
 }
@@ -122,7 +124,14 @@ impl Segments {
             first_lsn: header.first_lsn,
             bytes: self.options.segment_bytes,
         });
-        Ok(Active { file, path, number: header.number, header_bytes, segment_bytes: self.options.segment_bytes })
+        Ok(Active {
+            file,
+            path,
+            number: header.number,
+            version: header.version,
+            header_bytes,
+            segment_bytes: self.options.segment_bytes,
+        })
     }
 
     /// Removes the spares: others need their space more. The next roll fills a new file.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::LogError;
 use super::format::{
     ALIGNMENT, FRAME_HEADER_BYTES, FormatError, FrameHeader, PAGE_BYTES, Place, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
-    SegmentHeader, max_frame_bytes,
+    SegmentHeader, VERSION_REFERENCES, max_frame_bytes,
 };
 use crate::disk::{Access, Disk, DiskFile};
 use crate::event::{Epoch, LogTime, Lsn, Run};
@@ -136,6 +136,7 @@ impl Segment {
         let file = disk.open(&path, Access::Read).map_err(LogError::io("open", &path))?;
         let length = file.length().map_err(LogError::io("read", &path))?;
         let header = SegmentHeader {
+            version: VERSION_REFERENCES,
             pipeline: String::new(),
             epoch,
             number,

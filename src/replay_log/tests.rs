@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::format::{SEGMENT_BYTES_MIN, SegmentHeader};
+use super::format::{SEGMENT_BYTES_MIN, SegmentHeader, VERSION_PLAIN};
 use super::*;
 use crate::disk::{Access, DiskFile, Lock, RealDisk};
 use crate::event::{Epoch, Frame, LogTime, Lsn, Position, RecordKind, Run};
@@ -773,6 +773,7 @@ fn a_roll_that_died_before_its_header_was_whole_is_never_corruption() {
     let dir = root.path();
     let (frames, _) = three_frames(dir);
     let header = SegmentHeader {
+        version: VERSION_PLAIN,
         pipeline: "plant".to_owned(),
         epoch: Epoch([7; 16]),
         number: 2,

@@ -13,7 +13,8 @@ use std::time::Duration;
 use super::LogError;
 use super::format::{
     ALIGNMENT, Compression, FRAME_HEADER_BYTES, FrameEncoder, PAGE_BYTES, PEER_BYTES_MAX, Place, SEGMENT_BYTES_MAX,
-    SEGMENT_BYTES_MIN, SegmentHeader, frame_bytes, max_frame_bytes, max_record_bytes, record_bytes, run_head_bytes,
+    SEGMENT_BYTES_MIN, SegmentHeader, VERSION_PLAIN, VERSION_REFERENCES, frame_bytes, length_bytes, max_frame_bytes,
+    max_record_bytes, record_bytes, run_head_bytes,
 };
 use super::retention::{Active, Segments};
 use super::segment::{Cursor, last_time};
@@ -112,6 +113,8 @@ pub struct LogWriter {
     active: Active,
     cursor: Cursor,
     last_time: Option<LogTime>,
+    /// Format version of new segments: that of references from the first one on.
+    version: u32,
     encoder: FrameEncoder,
     poisoned: Option<String>,
 }
@@ -126,7 +129,8 @@ impl LogWriter {
         last_time: Option<LogTime>,
     ) -> LogWriter {
         let encoder = FrameEncoder::new(segments.options.compression);
-        LogWriter { segments, identity, active, cursor, last_time, encoder, poisoned: None }
+        let version = VERSION_PLAIN;
+        LogWriter { segments, identity, active, cursor, last_time, version, encoder, poisoned: None }
     }
 
     /// A writer of a log that has no segment yet; its first one gets this number, its first record this LSN.
@@ -138,7 +142,8 @@ impl LogWriter {
         last_time: Option<LogTime>,
     ) -> Result<LogWriter, LogError> {
         let mut cursor = Cursor { offset: 0, lsn: first_lsn, previous_crc: 0 };
-        let active = segments.create(&segment_header(&segments, &identity, number, cursor, last_time))?;
+        let active =
+            segments.create(&segment_header(&segments, &identity, number, cursor, last_time, VERSION_PLAIN))?;
         cursor.offset = active.header_bytes;
         Ok(LogWriter::resume(segments, identity, active, cursor, last_time))
     }
@@ -146,8 +151,8 @@ impl LogWriter {
     /// Logs runs durably, empty ones left out, and returns them as frames with their LSNs, ready to be processed.
     ///
     /// A run that does not fit into one frame is split between records; a position stays on its last part, so that the
-    /// source of a run with a position had better keep it smaller (`max_frame_bytes`). A run
-    /// whose time is before that of the record before it gets that time.
+    /// source of a run with a position had better keep it smaller (`max_frame_bytes`). One with a reference is not split,
+    /// and too large if it does not fit. A run whose time is before that of the record before it gets that time.
     ///
     /// # Errors
     /// [`LogError::Full`] (see [`LogWriter::has_room`]), [`LogError::TooLarge`] and [`LogError::Malformed`]: nothing
@@ -232,15 +237,18 @@ impl LogWriter {
     pub(super) fn roll(&mut self) -> Result<(), LogError> {
         // Every frame of the old segment was synced when it was written.
         let number = self.active.number + 1;
-        let header = segment_header(&self.segments, &self.identity, number, self.cursor, self.last_time);
+        let header = segment_header(&self.segments, &self.identity, number, self.cursor, self.last_time, self.version);
         self.active = self.segments.create(&header)?;
         self.cursor.offset = self.active.header_bytes;
         Ok(())
     }
 
     fn append_frame(&mut self, runs: Vec<Run>) -> Result<Frame, LogError> {
+        if refers(&runs) {
+            self.version = VERSION_REFERENCES;
+        }
         let mut crc = self.encode(&runs)?;
-        if !self.holds(self.cursor.offset, self.encoder.frame.len()) {
+        if self.active.version < self.version || !self.holds(self.cursor.offset, self.encoder.frame.len()) {
             self.roll()?;
             crc = self.encode(&runs)?;
         }
@@ -258,7 +266,7 @@ impl LogWriter {
         let stats = &mut self.segments.stats;
         stats.frames += 1;
         stats.records += frame.len();
-        stats.payload_bytes += frame.runs.iter().map(|run| run.payload.len() as u64).sum::<u64>();
+        stats.payload_bytes += frame.runs.iter().map(Run::payload_bytes).sum::<u64>();
         Ok(frame)
     }
 
@@ -284,7 +292,11 @@ impl LogWriter {
         let mut in_active = true;
         for planned in plan {
             let length = frame_bytes(planned.body_bytes);
-            let holds = if in_active { self.holds(offset, length) } else { offset + length as u64 <= segment_bytes };
+            let holds = match in_active {
+                true if planned.refers && self.active.version < VERSION_REFERENCES => false,
+                true => self.holds(offset, length),
+                false => offset + length as u64 <= segment_bytes,
+            };
             if !holds {
                 taken += segment_bytes;
                 offset = self.active.header_bytes;
@@ -316,8 +328,10 @@ fn segment_header(
     number: u64,
     cursor: Cursor,
     last_time: Option<LogTime>,
+    version: u32,
 ) -> SegmentHeader {
     SegmentHeader {
+        version,
         pipeline: identity.pipeline.clone(),
         epoch: identity.epoch,
         number,
@@ -334,9 +348,16 @@ fn is_control(runs: &[Run]) -> bool {
     runs.iter().all(|run| run.source == SourceId::PIPELINE || run.kind == RecordKind::Gap)
 }
 
+fn refers(runs: &[Run]) -> bool {
+    runs.iter().any(|run| run.reference.is_some())
+}
+
 /// A frame to be: parts of runs.
+#[derive(Default)]
 struct Planned {
     parts: Vec<Part>,
+    /// It will hold a reference.
+    refers: bool,
     /// Greatest length of its body before compression.
     body_bytes: usize,
 }
@@ -351,22 +372,30 @@ struct Part {
 fn plan(runs: &[Run], limit: usize) -> Result<Vec<Planned>, LogError> {
     let body_limit = limit.saturating_sub(FRAME_HEADER_BYTES);
     let mut frames: Vec<Planned> = Vec::new();
-    let mut open = Planned { parts: Vec::new(), body_bytes: 0 };
+    let mut open = Planned::default();
     for (index, run) in runs.iter().enumerate() {
-        if run.lengths.iter().map(|length| u64::from(*length)).sum::<u64>() != run.payload.len() as u64 {
+        let payload_bytes = run.payload_bytes();
+        // A repair takes references over without having read them.
+        let unread = run.reference.is_some() && run.payload.is_empty();
+        if payload_bytes != run.payload.len() as u64 && !unread {
             return Err(LogError::Malformed);
         }
         if let Some(peer) = run.peer.as_deref().filter(|peer| peer.len() > PEER_BYTES_MAX) {
             return Err(LogError::TooLarge { bytes: peer.len(), limit: PEER_BYTES_MAX });
         }
         let head = run_head_bytes(run);
+        let record_bytes = if run.reference.is_some() { length_bytes } else { record_bytes };
         // A run that fits into one frame is not split: only its end carries its position, and a crash between its parts
         // would have the first part read again.
         let whole = head + run.lengths.iter().map(|length| record_bytes(*length)).sum::<usize>();
         if !open.parts.is_empty() && whole <= body_limit && open.body_bytes + whole > body_limit {
-            frames.push(std::mem::replace(&mut open, Planned { parts: Vec::new(), body_bytes: 0 }));
+            frames.push(std::mem::take(&mut open));
         }
-        if !run.is_empty() && open.body_bytes + whole <= body_limit {
+        if run.reference.is_some() && whole > body_limit {
+            return Err(LogError::TooLarge { bytes: whole, limit: body_limit });
+        }
+        open.refers |= run.reference.is_some();
+        if open.body_bytes + whole <= body_limit && !run.is_empty() {
             open.parts.push(Part { run: index, records: 0..run.len(), payload: 0..run.payload.len() });
             open.body_bytes += whole;
             continue;
@@ -385,7 +414,7 @@ fn plan(runs: &[Run], limit: usize) -> Result<Vec<Planned>, LogError> {
                 if !done.records.is_empty() {
                     open.parts.push(done);
                 }
-                frames.push(std::mem::replace(&mut open, Planned { parts: Vec::new(), body_bytes: 0 }));
+                frames.push(std::mem::take(&mut open));
                 open.body_bytes = head;
             } else if part.records.is_empty() {
                 open.body_bytes += head;
@@ -417,6 +446,7 @@ fn split(runs: Vec<Run>, plan: Vec<Planned>) -> Vec<Vec<Run>> {
         Some(Run {
             peer: run.peer.clone(),
             position: run.position.filter(|_| last),
+            reference: None,
             lengths: run.lengths.get(part.records)?.to_vec(),
             payload: run.payload.get(part.payload)?.to_vec(),
             ..*run

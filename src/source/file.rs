@@ -11,6 +11,11 @@
 //! had not synced) goes on at its end. What was renamed while Forebay was stopped or held up is found by its inode under
 //! another name in the same directory. If it is called `NAME.3` there, `NAME.2` and `NAME.1` come next; files between
 //! two readings that are named otherwise or are compressed by then are not read.
+//!
+//! With `log = "position"` the log holds references to the messages instead of the messages, and a replay reads the file
+//! again. So what is referred to must be as durable as the log: the file (and its name) is synced before its bytes are
+//! read, once, or again where it has grown meanwhile; and the file must stay as it is until a checkpoint covers it.
+//! A followed file does not: its writer renames, compresses and cuts it when it likes. There it is refused.
 
 use std::fmt;
 use std::fs::{self, Metadata};
@@ -39,11 +44,13 @@ pub struct FileConfig {
     pub path: String,
     /// Wait for more at the end, and go on with a new file of the name.
     pub follow: bool,
+    /// The log is to refer to the file instead of holding its bytes.
+    pub log_position: bool,
     pub framing: FramingConfig,
 }
 
 impl FileConfig {
-    /// Reads `path`, `follow` and the framing.
+    /// Reads `path`, `follow`, `log` and the framing.
     pub fn read(section: &mut Section<'_>) -> Option<FileConfig> {
         let path = section.required("path", "path = \"/var/log/plant.ndjson\"");
         if path.as_ref().is_some_and(String::is_empty) {
@@ -51,7 +58,18 @@ impl FileConfig {
         }
         let follow = section.boolean("follow").unwrap_or(false);
         let framing = FramingConfig::read(section, Medium::Stream);
-        Some(FileConfig { path: path?, follow, framing })
+        let log_position = section.choice("log", &super::LOG_CHOICES).unwrap_or(false);
+        if log_position && follow {
+            let message = "`log = \"position\"` needs a file that stays as it is; one that is followed is renamed, \
+                           compressed or cut by its writer, and then a replay would find nothing";
+            section.problem_at("log", message, Some("remove `log`, so that the log holds the payload".to_owned()));
+        }
+        if log_position && !framing.is_verbatim() {
+            let message = "`log = \"position\"` needs messages that stand in the file as they are, which this framing \
+                           does not give";
+            section.problem_at("log", message, Some("remove `log`, so that the log holds the payload".to_owned()));
+        }
+        Some(FileConfig { path: path?, follow, log_position, framing })
     }
 
     /// Whether the file holds something that is not behind `position`: more bytes, or another content.
@@ -84,7 +102,8 @@ impl FileConfig {
 impl fmt::Display for FileConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let followed = if self.follow { "followed, " } else { "" };
-        write!(f, "file {}, {followed}{}", self.path, self.framing)
+        let logged = if self.log_position { ", logged by position: the file must stay as it is" } else { "" };
+        write!(f, "file {}, {followed}{}{logged}", self.path, self.framing)
     }
 }
 
@@ -121,6 +140,8 @@ struct Tail {
     /// Offset in bytes of the next read.
     offset: u64,
     buffer: Vec<u8>,
+    /// Bytes that [`Tail::read_durable`] has found or made durable.
+    durable: u64,
 }
 
 /// What became of a file since the last read.
@@ -154,6 +175,7 @@ impl Tail {
             head: Vec::new(),
             offset: 0,
             buffer: vec![0; READ_BYTES],
+            durable: 0,
         };
         tail.go_to(offset).map_err(failed("read"))?;
         Ok(tail)
@@ -184,10 +206,12 @@ impl Tail {
         Ok(head)
     }
 
-    /// Fills the buffer; zero at the end of the file.
-    fn read(&mut self) -> std::io::Result<usize> {
+    /// Fills the buffer with what stands before `limit`; zero at the end of the file.
+    fn read(&mut self, limit: u64) -> std::io::Result<usize> {
+        let readable = usize::try_from(limit.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let room = self.buffer.get_mut(..readable.min(READ_BYTES)).unwrap_or_default();
         let count = loop {
-            match self.file.read(&mut self.buffer) {
+            match self.file.read(room) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 result => break result?,
             }
@@ -196,6 +220,22 @@ impl Tail {
         self.head.extend_from_slice(self.buffer.get(..missing).unwrap_or_default());
         self.offset += count as u64;
         Ok(count)
+    }
+
+    /// As [`Tail::read`], but of what survives a power cut alone: what the log refers to must outlive the log's sync.
+    fn read_durable(&mut self, path: &Path) -> Result<usize, SourceError> {
+        let failed = || SourceError::io("read", path.display());
+        if self.durable <= self.offset {
+            let length = self.file.metadata().map_err(failed())?.len();
+            if length > self.offset {
+                sync(&self.file).map_err(SourceError::sync(path))?;
+                if self.durable == 0 {
+                    fs::File::open(dir_of(path)).and_then(|dir| sync(&dir)).map_err(SourceError::sync(path))?;
+                }
+                self.durable = length;
+            }
+        }
+        self.read(self.durable).map_err(failed())
     }
 
     /// What became of the file since the last read.
@@ -219,7 +259,7 @@ impl Tail {
     /// Looks, and reads on if there is more.
     fn look_and_read(&mut self, path: &Path) -> std::io::Result<(Look, usize)> {
         let look = self.look(path)?;
-        let count = if look == Look::Grown { self.read()? } else { 0 };
+        let count = if look == Look::Grown { self.read(u64::MAX)? } else { 0 };
         Ok((look, count))
     }
 
@@ -230,6 +270,14 @@ impl Tail {
             head_len: u16::try_from(self.head.len()).unwrap_or(u16::MAX),
             offset,
         }
+    }
+}
+
+/// Makes a file or a directory durable. On a medium that nobody writes to it is, and the system may say so by an error.
+fn sync(file: &fs::File) -> std::io::Result<()> {
+    match file.sync_all() {
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::ReadOnlyFilesystem) => Ok(()),
+        result => result,
     }
 }
 
@@ -269,10 +317,13 @@ fn find_renamed(path: &Path, position: Position) -> Option<Tail> {
     entries_with(path, inode).find_map(|found| open_if_same(&found, position).ok().flatten())
 }
 
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// The names that a file with this inode has in the directory of `path`.
 fn entries_with(path: &Path, inode: u64) -> impl Iterator<Item = PathBuf> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    let entries = fs::read_dir(dir_of(path)).into_iter().flatten().filter_map(Result::ok);
     entries.filter(move |entry| entry.ino() == inode).map(|entry| entry.path())
 }
 
@@ -281,7 +332,7 @@ struct Reading<'a> {
     out: &'a Output,
     peer: Arc<str>,
     path: &'a Path,
-    framing: &'a FramingConfig,
+    config: &'a FileConfig,
     /// Absent, as the tail, only while a thread reads.
     framer: Option<Box<dyn Framer>>,
     tail: Option<Tail>,
@@ -290,11 +341,11 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(out: &'a Output, path: &'a Path, framing: &'a FramingConfig, tail: Tail) -> Reading<'a> {
+    fn new(out: &'a Output, config: &'a FileConfig, tail: Tail) -> Reading<'a> {
         let taken = tail.offset;
-        let framer = framing.framer(taken == 0);
-        let peer = path.to_string_lossy().into();
-        Reading { out, peer, path, framing, framer: Some(framer), tail: Some(tail), taken }
+        let framer = Some(config.framing.framer(taken == 0));
+        let peer = config.path.as_str().into();
+        Reading { out, peer, path: Path::new(&config.path), config, framer, tail: Some(tail), taken }
     }
 
     /// Runs `work` on a thread that may block.
@@ -325,14 +376,14 @@ impl<'a> Reading<'a> {
     /// then sends them. Gives what `work` said beside the number of bytes.
     async fn read<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&mut Tail) -> std::io::Result<(T, usize)> + Send + 'static,
+        work: impl FnOnce(&mut Tail) -> Result<(T, usize), SourceError> + Send + 'static,
     ) -> Result<Option<(T, usize)>, SourceError> {
         let Some(mut framer) = self.framer.take() else { return Ok(None) };
-        let (out, peer, taken) = (self.out.clone(), Arc::clone(&self.peer), self.taken);
+        let framed = self.framing_out();
         let result = self
             .blocking(move |tail| {
                 let result = work(tail);
-                let mut framed = out.framed(out.now(), Some(&peer), taken);
+                let mut framed = framed();
                 if let Ok((_, count)) = &result {
                     framed.expect(*count);
                     framer.push(tail.buffer.get(..*count).unwrap_or_default(), &mut framed);
@@ -342,19 +393,38 @@ impl<'a> Reading<'a> {
             .await;
         let Some((framer, framed, result)) = result else { return Ok(None) };
         self.framer = Some(framer);
-        let (what, count) = result.map_err(SourceError::io("read", self.path.display()))?;
+        let (what, count) = result?;
         self.send(framed).await?;
         Ok(Some((what, count)))
     }
 
     /// Reads up to the present end of the file.
     async fn read_to_end(&mut self) -> Result<(), SourceError> {
-        while self.read(|tail| Ok(((), tail.read()?))).await?.is_some_and(|((), count)| count > 0) {}
-        Ok(())
+        let log_position = self.config.log_position;
+        loop {
+            let path = self.path.to_owned();
+            let read = self.read(move |tail| match log_position {
+                true => Ok(((), tail.read_durable(&path)?)),
+                false => Ok(((), tail.read(u64::MAX).map_err(SourceError::io("read", path.display()))?)),
+            });
+            if read.await?.is_none_or(|((), count)| count == 0) {
+                return Ok(());
+            }
+        }
     }
 
     fn framed(&self) -> Framed {
-        self.out.framed(self.out.now(), Some(&self.peer), self.taken)
+        self.framing_out()()
+    }
+
+    /// Makes what takes the messages of the next bytes, on any thread, stamped with the time when it is called.
+    fn framing_out(&self) -> impl FnOnce() -> Framed + Send + 'static {
+        let (out, peer, taken) = (self.out.clone(), Arc::clone(&self.peer), self.taken);
+        let log_position = self.config.log_position;
+        move || {
+            let framed = out.framed(out.now(), Some(&peer), taken);
+            if log_position { framed.referring() } else { framed }
+        }
     }
 
     async fn send(&mut self, framed: Framed) -> Result<(), Closed> {
@@ -391,7 +461,7 @@ impl<'a> Reading<'a> {
         let gone = self.blocking(move |tail| tail.go_to(offset)).await.unwrap_or(Ok(()));
         gone.map_err(SourceError::io("read", self.path.display()))?;
         self.taken = offset;
-        self.framer = Some(self.framing.framer(offset == 0));
+        self.framer = Some(self.config.framing.framer(offset == 0));
         Ok(())
     }
 
@@ -415,7 +485,7 @@ async fn read_once(config: FileConfig, position: Option<Position>, out: &Output)
         }
     })
     .await?;
-    let mut reading = Reading::new(out, &path, &config.framing, tail);
+    let mut reading = Reading::new(out, &config, tail);
     if position.is_none() {
         reading.connect().await?;
     }
@@ -426,13 +496,16 @@ async fn read_once(config: FileConfig, position: Option<Position>, out: &Output)
 
 async fn follow(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
     let path = PathBuf::from(&config.path);
-    let mut reading = begin(out, &path, &config.framing, position, None).await?;
+    let mut reading = begin(out, &config, position, None).await?;
     let mut last_data = Instant::now();
     let mut looks_moved = 0;
     loop {
         // Look before each read: what stands behind the offset may belong to another content.
         let place = path.clone();
-        let (look, _) = reading.read(move |tail| tail.look_and_read(&place)).await?.unwrap_or((Look::Same, 0));
+        let (look, _) = reading
+            .read(move |tail| tail.look_and_read(&place).map_err(SourceError::io("read", place.display())))
+            .await?
+            .unwrap_or((Look::Same, 0));
         match look {
             Look::Grown => {
                 last_data = Instant::now();
@@ -445,7 +518,7 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
             Look::Moved { .. } => {
                 reading.end().await?;
                 let left = reading.tail.as_ref().map(|tail| tail.identity.1);
-                reading = begin(out, &path, &config.framing, None, left).await?;
+                reading = begin(out, &config, None, left).await?;
                 looks_moved = 0;
                 continue;
             }
@@ -530,11 +603,11 @@ fn successor(path: &Path, inode: u64) -> Option<PathBuf> {
 /// Opens what there is to follow, behind `position` or after the file with inode `left`, as soon as it is there.
 async fn begin<'a>(
     out: &'a Output,
-    path: &'a Path,
-    framing: &'a FramingConfig,
+    config: &'a FileConfig,
     position: Option<Position>,
     left: Option<u64>,
 ) -> Result<Reading<'a>, SourceError> {
+    let path = Path::new(&config.path);
     let mut missing = Warnings::new();
     let found = loop {
         let place = path.to_owned();
@@ -555,19 +628,19 @@ async fn begin<'a>(
     };
     match found {
         Found::New(tail) => {
-            let reading = Reading::new(out, path, framing, tail);
+            let reading = Reading::new(out, config, tail);
             reading.connect().await?;
             Ok(reading)
         }
         Found::Known(tail) => {
-            let reading = Reading::new(out, path, framing, tail);
+            let reading = Reading::new(out, config, tail);
             if reading.taken < offset {
                 reading.gap(shorter(offset, reading.taken)).await?;
             }
             Ok(reading)
         }
         Found::Other(tail) => {
-            let reading = Reading::new(out, path, framing, tail);
+            let reading = Reading::new(out, config, tail);
             let reason = format!(
                 "the file that was read up to byte {offset} (inode {inode}) is gone or was rewritten; \
                  what it held behind that is lost"
@@ -686,6 +759,25 @@ mod tests {
         Harness::resume(&text(&path, false), position).finish().expect_err("another inode");
     }
 
+    /// Each message stands where its run's reference says.
+    fn references_lead_to_messages(content: &[u8], runs: &[Run]) {
+        for run in runs {
+            let Some(reference) = &run.reference else {
+                assert_ne!(run.kind, RecordKind::Data);
+                continue;
+            };
+            let mut at = reference.offset as usize;
+            for (record, gap) in run.records().zip(std::iter::once(0).chain(reference.gaps())) {
+                at += gap as usize;
+                assert_eq!(&content[at..at + record.len()], record);
+                at += record.len();
+            }
+            assert_eq!(run.span(), Some((reference.offset, at as u64)));
+            assert_eq!(reference.gaps().count() + 1, run.len());
+            assert_eq!(reference.crc, crc32c::crc32c(&run.payload));
+        }
+    }
+
     /// Kills a run behind each of its records in turn: together they are what one run gives.
     fn resumes_anywhere(content: &[u8], more: &str) -> Result<(), TestCaseError> {
         let (_dir, path) = place();
@@ -693,12 +785,20 @@ mod tests {
         let text = format!("{}\n{more}", text(&path, false));
         let mut whole = Harness::start(&text);
         whole.finish().unwrap();
+        if more.contains("position") {
+            references_lead_to_messages(content, &whole.runs);
+        } else {
+            prop_assert!(whole.runs.iter().all(|run| run.reference.is_none()));
+        }
         for kept in 1..whole.runs.len() {
             let before: Vec<Run> = whole.runs[..kept].to_vec();
             let position = before.last().unwrap().position;
             prop_assert!(position.is_some());
             let mut after = Harness::resume(&text, position);
             after.finish().unwrap();
+            if more.contains("position") {
+                references_lead_to_messages(content, &after.runs);
+            }
             let mut seen: Vec<Seen> = before.iter().flat_map(seen).collect();
             seen.extend(after.seen());
             prop_assert_eq!(seen, whole.seen());
@@ -716,6 +816,7 @@ mod tests {
             let content = lines.concat() + &last;
             // Overlong lines alternate with good ones, so that there are many runs.
             resumes_anywhere(content.as_bytes(), "max_length = \"150B\"")?;
+            resumes_anywhere(content.as_bytes(), "max_length = \"150B\"\nlog = \"position\"")?;
         }
     }
 
@@ -727,6 +828,59 @@ mod tests {
             content.push(b'\n');
         }
         resumes_anywhere(&content, "").unwrap();
+        resumes_anywhere(&content, "log = \"position\"").unwrap();
+    }
+
+    #[test]
+    fn references_lead_to_the_messages_of_every_framing() {
+        let lines = "\u{feff}one\r\n\r\n\ntwo\n\u{feff}three\n".repeat(9_000) + "last\r";
+        let lengths: Vec<u8> =
+            (0..60_000u32).flat_map(|n| [&[(n % 7) as u8][..], &b"abcdefg"[..n as usize % 7]].concat()).collect();
+        for (content, framing) in [
+            (lines.clone().into_bytes(), ""),
+            (lines.into_bytes(), "framing = \"delimiter\"\ndelimiter = \"\\r\\n\""),
+            (lengths, "framing = \"length\"\nlength = \"u8\""),
+            (b"abcde".repeat(60_000), "framing = \"fixed\"\nsize = 7"),
+        ] {
+            let (_dir, path) = place();
+            fs::write(&path, &content).unwrap();
+            let mut source = Harness::start(&format!("{}\n{framing}\nlog = \"position\"", text(&path, false)));
+            source.finish().unwrap();
+            references_lead_to_messages(&content, &source.runs);
+            let messages: usize = source.runs.iter().filter(|run| run.reference.is_some()).map(Run::len).sum();
+            assert!(messages > 9_000, "{framing}: {messages}");
+            // Messages at one distance cost nothing each.
+            let stretches =
+                source.runs.iter().filter_map(|run| run.reference.as_ref()).map(|it| it.gaps.len()).sum::<usize>();
+            assert!(!framing.contains("fixed") || stretches < 20, "{stretches}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_grows_while_positions_are_logged_is_read_to_its_end() {
+        let (_dir, path) = place();
+        append(&path, &"x".repeat(READ_BYTES));
+        let mut tail = Tail::open(&path, 0).unwrap();
+        assert_eq!(tail.read_durable(&path).unwrap(), READ_BYTES);
+        assert_eq!(tail.durable, READ_BYTES as u64);
+        append(&path, "more");
+        assert_eq!(tail.read_durable(&path).unwrap(), 4);
+        assert_eq!((tail.durable, tail.offset), (READ_BYTES as u64 + 4, READ_BYTES as u64 + 4));
+        assert_eq!(tail.read_durable(&path).unwrap(), 0);
+        fs::write(&path, "").unwrap();
+        assert_eq!(tail.read_durable(&path).unwrap(), 0);
+    }
+
+    #[test]
+    fn positions_are_logged_of_files_that_stay_alone() {
+        let (_dir, path) = place();
+        let shown = problems(&format!("{}\nlog = \"position\"", text(&path, true)));
+        assert!(shown.contains("needs a file that stays as it is"), "{shown}");
+        let shown = problems("type = \"stdin\"\nlog = \"position\"");
+        assert!(shown.contains("`log = \"position\"` is for files") && shown.contains("type \"stdin\""), "{shown}");
+        read("type = \"stdin\"\nlog = \"payload\"");
+        assert!(read(&format!("{}\nlog = \"position\"", text(&path, false))).logs_positions());
+        assert!(!read(&format!("{}\nlog = \"payload\"", text(&path, false))).logs_positions());
     }
 
     #[test]

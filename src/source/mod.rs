@@ -23,6 +23,7 @@ mod unix;
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,6 +94,15 @@ pub enum SourceError {
         #[source]
         source: serialport::Error,
     },
+    #[error(
+        "cannot make {path} durable, which the log is to refer to: {source}. Start again; if it stays like this, leave out \
+         `log = \"position\"`"
+    )]
+    Sync {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("the command `{command}` ended with {status}")]
     Exited { command: String, status: std::process::ExitStatus },
     #[error(transparent)]
@@ -103,6 +113,17 @@ impl SourceError {
     fn io(action: &'static str, what: impl fmt::Display) -> impl FnOnce(std::io::Error) -> SourceError {
         let what = what.to_string();
         move |source| SourceError::Io { action, what, source }
+    }
+
+    fn sync(path: &Path) -> impl FnOnce(std::io::Error) -> SourceError {
+        let path = path.display().to_string();
+        move |source| SourceError::Sync { path, source }
+    }
+
+    /// Whether to try again would only hide what happened: a file that was replaced stays replaced, and after a failed
+    /// sync the system may hold bytes for durable that are not.
+    pub fn is_final(&self) -> bool {
+        matches!(self, SourceError::Replaced { .. } | SourceError::Sync { .. })
     }
 }
 
@@ -118,6 +139,9 @@ pub enum SourceConfig {
     Udp(UdpConfig),
     Unix(UnixConfig),
 }
+
+/// What `log` says of a source: whether positions are logged instead of payloads.
+const LOG_CHOICES: [(&str, bool); 2] = [("payload", false), ("position", true)];
 
 type Read = fn(&mut Section<'_>) -> Option<SourceConfig>;
 
@@ -152,7 +176,18 @@ impl SourceConfig {
     /// Reads the settings of a source of this type from its section. `None`: a problem was reported.
     pub fn read(type_name: &str, section: &mut Section<'_>) -> Option<SourceConfig> {
         match REGISTRY.iter().find(|(name, _)| *name == type_name) {
-            Some((_, read)) => read(section),
+            Some((_, read)) => {
+                let config = read(section)?;
+                let by_position = !config.is_replayable() && section.choice("log", &LOG_CHOICES) == Some(true);
+                if by_position {
+                    let message = format!(
+                        "`log = \"position\"` is for files, which can be read again; what type \"{type_name}\" gives is \
+                         gone if the log does not hold it"
+                    );
+                    section.problem_at("log", message, Some("remove `log`".to_owned()));
+                }
+                Some(config)
+            }
             None => {
                 let message = format!("there is no source type \"{type_name}\"");
                 section.problem_at("type", message, Some(suggestion(type_name, &NAMES)));
@@ -192,6 +227,11 @@ impl SourceConfig {
     /// Whether the source can be read again from a [`Position`].
     pub fn is_replayable(&self) -> bool {
         matches!(self, SourceConfig::File(_))
+    }
+
+    /// Whether the log refers to the source's input instead of holding it.
+    pub fn logs_positions(&self) -> bool {
+        matches!(self, SourceConfig::File(config) if config.log_position)
     }
 
     /// Whether the other side of the source loses nothing, however long nobody reads: input that ends, or that can be read

@@ -12,7 +12,8 @@ use crate::support::{Place, Running, until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn library(place: &Place) -> PathBuf {
+/// Builds the library.
+pub fn library(place: &Place) -> PathBuf {
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/failing_sync.c");
     let library = place.path("failing_sync.so");
     let mut compile = Command::new("cc");

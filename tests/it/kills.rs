@@ -146,6 +146,29 @@ fn a_pipeline_whose_configuration_changes_between_kills_gives_the_same_bytes() {
     });
 }
 
+/// `log = "position"`: the log refers to the input, and replays read it again.
+fn by_position(text: &str) -> String {
+    text.replace("path = \"input.ndjson\"\n", "path = \"input.ndjson\"\nlog = \"position\"\n")
+}
+
+#[test]
+fn a_pipeline_that_logs_positions_gives_the_same_bytes_however_often_it_is_killed() {
+    storm(50, |place, life| {
+        if life == 0 {
+            place.write("f.toml", &by_position(&place.text("f.toml")));
+        }
+    });
+}
+
+/// Payloads in one life, positions in the next.
+#[test]
+fn what_is_logged_may_change_between_kills() {
+    storm(30, |place, life| {
+        let text = place.text("f.toml").replace("log = \"position\"\n", "");
+        place.write("f.toml", &if life % 2 == 0 { by_position(&text) } else { text });
+    });
+}
+
 /// So many kills of every 200, over as many inputs as it takes; before each life `change` is called.
 fn storm(of_200: u64, change: impl Fn(&Place, u64)) {
     let wanted = share(of_200);

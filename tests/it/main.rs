@@ -23,6 +23,7 @@ mod maps;
 mod memory;
 mod parts;
 mod pipeline_tests;
+mod positions;
 mod power;
 mod readers;
 mod reload;

@@ -211,13 +211,14 @@ fn another_format_version_is_refused_and_never_misread() {
     let segment = place.path("state/log/000000000001.segment");
     let mut bytes = std::fs::read(&segment).expect("reads");
     let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;
-    bytes[8] = 2;
+    bytes[8] = 3;
     bytes[16..20].fill(0);
     let crc = crc32c::crc32c(&bytes[..length]);
     bytes[16..20].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(&segment, bytes).expect("writes");
-    refused(&place, &["run", "f.toml"], 65, &both);
-    refused(&place, &["log", "verify", "state"], 65, &both);
+    let both_of_log = ["version 3", "versions 1 and 2"];
+    refused(&place, &["run", "f.toml"], 65, &both_of_log);
+    refused(&place, &["log", "verify", "state"], 65, &both_of_log);
     restore();
     // A savepoint.
     let mut bytes = std::fs::read(place.path("a.savepoint")).expect("reads");

@@ -27,6 +27,7 @@ pub enum Broken {
     TailNotZeroed,
     ForgottenDirtyKeys,
     ConfigOverTail,
+    UnsyncedInput,
 }
 
 /// A disk that does what `broken` says.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay::disk::sim::{Fault, Random};
 
 use broken::Broken;
-use pipeline::{ARRIVAL, BOTH, COMPRESSED, FEED_WINDOW, ROLLS, SHAPES, SIDES};
+use pipeline::{ARRIVAL, BOTH, COMPRESSED, FEED_WINDOW, POSITION, ROLLS, SHAPES, SIDES};
 use run::{Outcome, Plan, run};
 
 /// Calls `each` with every number on all processors; gives the failures, at most about ten.
@@ -205,6 +205,11 @@ fn every_crash_around_a_change_of_configuration() {
     exhaust(&Plan { change: true, ..Plan::calm(2, SIDES, 12, 0) });
 }
 
+#[test]
+fn every_crash_while_positions_are_logged() {
+    exhaust(&Plan { change: true, ..Plan::calm(1, POSITION | ROLLS, 14, 300) });
+}
+
 /// Goes through seeds until one shows what is broken, by a message with `how` in it.
 fn caught(broken: Broken, how: &str, mut adjust: impl FnMut(&mut Plan, &mut Random)) {
     let mut others = 0;
@@ -310,8 +315,16 @@ fn catches_a_change_of_configuration_over_an_unreplayed_tail() {
 }
 
 #[test]
+fn catches_a_reference_to_an_input_that_is_not_synced() {
+    caught(Broken::UnsyncedInput, "exit code 65", |plan, _| {
+        plan.shape |= POSITION;
+        plan.power_cut = Some(true);
+    });
+}
+
+#[test]
 fn a_calm_run_passes_in_every_shape() {
-    for shape in [0, ROLLS, FEED_WINDOW | ROLLS, SHAPES - 1] {
+    for shape in [0, ROLLS, POSITION, FEED_WINDOW | ROLLS, SHAPES - 1] {
         run(&Plan::calm(1, shape, 20, 0)).expect("nothing happens");
         run(&Plan::calm(2, shape, 60, 2500)).expect("nothing happens");
     }

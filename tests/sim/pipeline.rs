@@ -19,16 +19,21 @@ pub const SIDES: u64 = 8;
 pub const COMPRESSED: u64 = 16;
 /// The source that cannot be rewound goes by the time of arrival.
 pub const ARRIVAL: u64 = 32;
+/// The log refers to the input of the source that can be rewound, until the configuration changes.
+pub const POSITION: u64 = 64;
 /// All of them.
-pub const SHAPES: u64 = 64;
+pub const SHAPES: u64 = 128;
 
 /// Where everything stands.
 pub const STATE: &str = "/sim/state";
 pub const OUT: &str = "/sim/out";
+/// The file that can be rewound.
+pub const INPUT: &str = "/sim/in/plant.ndjson";
 
 /// The pipeline of a shape; `changed`: its projection computes something else.
 fn text(shape: u64, changed: bool) -> String {
     let compression = if shape & COMPRESSED != 0 { "lz4" } else { "none" };
+    let log = if shape & POSITION != 0 && !changed { "position" } else { "payload" };
     let factor = if changed { 3 } else { 2 };
     let (feed_time, feed_column) = match shape & ARRIVAL {
         0 => ("time = { column = \"ts\", max_out_of_orderness = \"500ms\" }", "ts"),
@@ -48,7 +53,8 @@ segment = "64KiB"
 compression = "{compression}"
 [source.plant]
 type = "file"
-path = "/nowhere/plant.ndjson"
+path = "{INPUT}"
+log = "{log}"
 columns = {{ ts = "TIMESTAMP_LTZ(3)", device = "STRING", temp = "DOUBLE", n = "BIGINT" }}
 time = {{ column = "ts", max_out_of_orderness = "500ms" }}
 [source.feed]

@@ -22,13 +22,13 @@ use forebay::engine::commit::{LogThread, Shared, append_bytes_max};
 use forebay::engine::drive::{Driver, Parts, Replayed};
 use forebay::engine::handover::Handover;
 use forebay::engine::open::{Opened, Start, open_on};
-use forebay::event::{LogTime, Lsn, Position, RecordKind, Run, SourceId};
+use forebay::event::{LogTime, Lsn, Position, RecordKind, Reference, Run, SourceId};
 use forebay::replay_log::{LogError, LogReader, StateLock, Wait, log_dir};
 use forebay::source::queue::Queue;
 
 use crate::broken::Broken;
 use crate::host::{SimHost, SimWorker};
-use crate::pipeline::{ARRIVAL, FEED_WINDOW, OUT, STATE, config, messages, number};
+use crate::pipeline::{ARRIVAL, FEED_WINDOW, INPUT, OUT, POSITION, STATE, config, messages, number};
 
 /// 2026-04-02T01:00:00Z.
 pub const BEGIN_US: i64 = 1_775_091_600_000_000;
@@ -295,6 +295,7 @@ pub fn run(plan: &Plan) -> Result<Outcome, String> {
 impl Sim<'_> {
     fn run(&mut self) -> Result<Outcome, String> {
         let disk = self.host.disk.clone();
+        self.write_input(&disk).map_err(|error| error.to_string())?;
         for life in 0..LIVES_MAX {
             self.prepare(life, &disk);
             let started = disk.operations();
@@ -334,6 +335,23 @@ impl Sim<'_> {
             }
         }
         Err("it makes no progress".into())
+    }
+
+    /// What the source that can be rewound reads, made durable before its first byte is referred to.
+    fn write_input(&self, disk: &SimDisk) -> std::io::Result<()> {
+        if self.plan.shape & POSITION == 0 {
+            return Ok(());
+        }
+        let path = Path::new(INPUT);
+        let dir = path.parent().expect("a directory");
+        disk.create_dir_all(dir)?;
+        let file = disk.create(path)?;
+        file.append(self.plant.iter().map(|line| line.clone() + "\n").collect::<String>().as_bytes())?;
+        if self.plan.broken == Broken::UnsyncedInput {
+            return Ok(());
+        }
+        file.sync()?;
+        disk.sync_dir(dir)
     }
 
     /// The clocks after a power cut: the one since boot begins anew; a box without a battery takes the other for 1970.
@@ -386,7 +404,9 @@ impl Sim<'_> {
                 disk.flip_at_read(disk.reads() + 1 + self.random.below(40));
             } else {
                 let mut files = disk.paths();
-                files.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
+                files.retain(|path| {
+                    path.extension().is_some_and(|extension| extension == "segment") || path == Path::new(INPUT)
+                });
                 if let Some(path) = files.get(self.random.below(files.len() as u64) as usize) {
                     let within = if self.random.one_in(2) { 64 << 10 } else { 8 << 10 };
                     let at = self.random.below(within);
@@ -488,6 +508,7 @@ impl Sim<'_> {
             }
             let id = self.ids[name];
             let now = process.log.clock.now();
+            let first = *next;
             let mut run = Run::new(id, RecordKind::Data, now);
             run.unsynchronised = !process.log.clock.synchronised();
             for line in lines.iter().skip(*next).take(1 + self.random.below(4) as usize) {
@@ -499,8 +520,16 @@ impl Sim<'_> {
                 *next += 1;
             }
             if plant && !run.is_empty() {
-                let offset = self.plant[..*next].iter().map(|line| line.len() as u64 + 1).sum();
+                let behind = |lines: &[String]| lines.iter().map(|line| line.len() as u64 + 1).sum();
+                let offset = behind(&self.plant[..*next]);
                 run.position = Some(Position::File { inode: 1, head_crc: 0, head_len: 0, offset });
+                if self.plan.shape & POSITION != 0 && !self.changed {
+                    let (offset, crc) = (behind(&self.plant[..first]), crc32c::crc32c(&run.payload));
+                    let mut reference = Reference { offset, gaps: Vec::new(), crc };
+                    (1..run.len()).for_each(|_| reference.push(1));
+                    run.reference = Some(reference);
+                    run.peer = Some(INPUT.into());
+                }
             }
             if !run.is_empty() {
                 runs.push(run);

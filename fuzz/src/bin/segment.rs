@@ -17,7 +17,7 @@ fn read(disk: &Arc<dyn Disk>, dir: &Path) -> Option<u64> {
     let mut reader = LogReader::open(Arc::clone(disk), dir, Lsn::ZERO).ok()?;
     let mut records = 0;
     loop {
-        match reader.next() {
+        match reader.next_unread() {
             Ok(Some(frame)) => records += frame.len(),
             Ok(None) => return Some(records),
             Err(_) => return None,

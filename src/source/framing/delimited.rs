@@ -74,6 +74,7 @@ impl Delimited {
         let is_whole = kept.len() as u64 == length;
         let mut kept = kept;
         let mut length = length;
+        let mut lead = 0;
         if self.is_text {
             let ends_with_cr = if is_whole { kept.last() == Some(&b'\r') } else { self.tail.last() == Some(&b'\r') };
             if ends_with_cr {
@@ -87,6 +88,7 @@ impl Delimited {
             {
                 kept = rest;
                 length -= BOM.len() as u64;
+                lead = BOM.len();
             }
         }
         if length == 0 {
@@ -96,7 +98,7 @@ impl Delimited {
             let reason = format!("a {what} of {length} bytes is longer than max_length, {} bytes", self.max_length);
             out.bad(reason, kept, consumed);
         } else {
-            out.message(kept, consumed);
+            out.message_behind(lead, kept, consumed);
         }
     }
 

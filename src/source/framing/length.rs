@@ -87,7 +87,7 @@ impl LengthPrefixed {
             let reason = format!("a message of {length} bytes is longer than max_length, {} bytes", self.max_length);
             out.bad(reason, message, wanted);
         } else {
-            out.message(message, wanted);
+            out.message_behind(self.prefix.size_bytes(), message, wanted);
         }
     }
 

@@ -17,7 +17,7 @@ mod whole;
 use std::fmt;
 use std::time::Duration;
 
-use crate::event::{Bad, RecordKind, Run};
+use crate::event::{Bad, RecordKind, Reference, Run};
 use crate::settings::Section;
 
 pub use length::Prefix;
@@ -55,18 +55,29 @@ pub struct Framed {
     /// Bytes of messages that may come.
     expected: usize,
     runs: Vec<(Run, u64)>,
+    /// Runs of messages say where in the stream these stand.
+    refers: bool,
+    /// Bytes of the stream up to the end of the last message.
+    message_end: u64,
 }
 
 impl Framed {
     /// Collects runs that are like `template` (source, time, peer) and no larger than `run_bytes_max`, unless a single
     /// message is. `taken` bytes of the stream belong to earlier messages.
     pub fn new(template: Run, run_bytes_max: usize, taken: u64) -> Framed {
-        Framed { template, run_bytes_max, taken, expected: 0, runs: Vec::new() }
+        Framed { template, run_bytes_max, taken, expected: 0, runs: Vec::new(), refers: false, message_end: 0 }
     }
 
     /// Makes room for the messages of so many bytes of the stream at once, when there is a first one.
     pub fn expect(&mut self, bytes: usize) {
         self.expected = bytes.min(self.run_bytes_max);
+    }
+
+    /// As `self`, with a reference in each run of messages: of a stream that can be read again, and a framing that is
+    /// [verbatim](FramingConfig::is_verbatim).
+    #[must_use]
+    pub fn referring(self) -> Framed {
+        Framed { refers: true, ..self }
     }
 
     /// Bytes of the stream that belong to complete messages, delimiters or bad records.
@@ -75,13 +86,34 @@ impl Framed {
     }
 
     /// The runs, each with the number of bytes of the stream up to the end of its last message.
-    pub fn into_runs(self) -> Vec<(Run, u64)> {
+    pub fn into_runs(mut self) -> Vec<(Run, u64)> {
+        for (run, _) in &mut self.runs {
+            if let Some(reference) = &mut run.reference {
+                reference.crc = crc32c::crc32c(&run.payload);
+            }
+        }
         self.runs
     }
 
-    /// Appends a message that took `consumed` bytes of the stream.
+    /// Appends a message that took `consumed` bytes of the stream, its first bytes first.
     fn message(&mut self, payload: &[u8], consumed: u64) {
+        self.message_behind(0, payload, consumed);
+    }
+
+    /// Appends a message that took `consumed` bytes of the stream and stands `lead` bytes behind the first of them.
+    fn message_behind(&mut self, lead: usize, payload: &[u8], consumed: u64) {
+        let start = self.taken + lead as u64;
         self.record(RecordKind::Data, payload, consumed);
+        if !self.refers {
+            return;
+        }
+        if let Some((run, _)) = self.runs.last_mut() {
+            match &mut run.reference {
+                Some(reference) => reference.push(start.saturating_sub(self.message_end)),
+                none => *none = Some(Reference { offset: start, gaps: Vec::new(), crc: 0 }),
+            }
+        }
+        self.message_end = start + payload.len() as u64;
     }
 
     /// Appends a bad record for `consumed` bytes of the stream, which began with `bytes`.
@@ -236,6 +268,13 @@ impl FramingConfig {
             Method::Length(prefix) => Box::new(length::LengthPrefixed::new(*prefix, self.max_length)),
             Method::Fixed(size) => Box::new(fixed::Fixed::new(*size)),
             Method::Whole => Box::new(whole::Whole::new(self.max_length)),
+        }
+    }
+
+    /// Whether each message stands in the stream as it is, in one piece, so that the log can refer to it.
+    pub fn is_verbatim(&self) -> bool {
+        match self.method {
+            Method::Lines | Method::Delimiter(_) | Method::Length(_) | Method::Fixed(_) | Method::Whole => true,
         }
     }
 
