@@ -43,6 +43,11 @@ impl<V> Space<V> {
         self.table.find(hash, |slot| *slot.key == *key)
     }
 
+    /// As [`Space::find`], to change it.
+    pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Slot<V>> {
+        self.table.find_mut(hash, |slot| *slot.key == *key)
+    }
+
     /// The value of the slot of `key`; an absent slot is filled with what `load` gives. One hash lookup.
     pub fn slot_or_load<E>(
         &mut self,
