@@ -333,7 +333,7 @@ fn engine_at(
 ) -> Result<(Engine, Vec<usize>), EngineError> {
     let sinks = open_sinks(config, meta, choices, &store.disk, stop)?;
     let mut engine = Engine::new(config, ids, &Ids::of(meta, &choices.reset), &store.reader(), sinks, batch_rows)?;
-    refuse_other_encoding(config, meta, &mut engine, &choices.reset)?;
+    refuse_other_encoding(meta, &mut engine, &choices.reset)?;
     let fresh = engine.restore(meta, &choices.reset)?;
     Ok((engine, fresh))
 }
@@ -484,7 +484,6 @@ pub fn check_change(old: &Config, new: &Config, checkpoints: &dyn Checkpoints) -
 
 /// State that another version has written in a form that this one does not read.
 fn refuse_other_encoding(
-    config: &Config,
     meta: &CheckpointMeta,
     engine: &mut Engine,
     reset: &BTreeSet<String>,
@@ -495,13 +494,12 @@ fn refuse_other_encoding(
         let message = format!(
             "version {theirs} has written the state of the query `{query}` (operator {name}) in the form {}, and this version \
              {} reads {value_type} only: go on with version {theirs}; or run it once and stop it, so that nothing that is \
-             logged is left to be processed, and drop the query's state, open windows included, by `forebay run {file} \
-             --reset query.{query}`",
+             logged is left to be processed, and drop the query's state, open windows included, by `forebay run CONFIG --reset \
+             query.{query}`",
             old.value_type,
             env!("CARGO_PKG_VERSION"),
             theirs = meta.program_version,
-            query = query_of(name),
-            file = config.file
+            query = query_of(name)
         );
         return Err(EngineError::Configuration { message });
     }
@@ -517,7 +515,7 @@ fn refuse_changed_state(
 ) -> Result<(), EngineError> {
     let ids = Ids::of(meta, &BTreeSet::new());
     let mut engine = Engine::new(config, &[], &ids, reader, Vec::new(), BATCH_ROWS)?;
-    refuse_other_encoding(config, meta, &mut engine, reset)?;
+    refuse_other_encoding(meta, &mut engine, reset)?;
     for OperatorState { name, fingerprint, value_type, .. } in engine.states() {
         let query = query_of(name);
         let changed =

@@ -12,11 +12,11 @@
 //! - Sessions that are over have fired. Where many fire at once their entries stay until their namespace goes, which it
 //!   does with its last open session: else what is left to be deleted would itself take memory for each.
 //!
-//! Resident are the clock, the number of open sessions in each namespace, and the next timers. A row is late when the
-//! session that it would be part of, after merging, is over.
+//! Resident are the clock, the number of open sessions in each namespace, the next timers, and for some keys where their
+//! newest session stands. A row is late when the session that it would be part of, after merging, is over.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
@@ -38,6 +38,11 @@ pub const VALUE_TYPE: &str = "session/2";
 
 /// Of the sessions that fire in one batch, those of which the entries are deleted one by one.
 const DELETIONS_MAX: usize = if cfg!(test) { 2 } else { 8192 };
+
+/// Where a row would look through more namespaces than this it is noted for its key where the newest session stands.
+const LOOKED_THROUGH_MAX: usize = if cfg!(test) { 1 } else { 4 };
+/// Keys for which that is noted.
+const NOTED_MAX: usize = if cfg!(test) { 3 } else { 8192 };
 
 /// One entry of the state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -85,6 +90,8 @@ struct Sessions {
     /// Open sessions in each namespace: the last one takes it away.
     open: BTreeMap<i64, u64>,
     timers: Timers,
+    /// For some keys: the namespace behind which there is no session of theirs.
+    newest: HashMap<Box<[u8]>, i64>,
     /// Of [`DELETIONS_MAX`].
     deletions_left: usize,
     state: KeyedState<Entry>,
@@ -93,7 +100,8 @@ struct Sessions {
 impl Sessions {
     fn new(gap_ms: i64, state: KeyedState<Entry>) -> Sessions {
         let gap_ms = gap_ms.max(1);
-        Sessions { gap_ms, open: BTreeMap::new(), timers: Timers::new(gap_ms), deletions_left: 0, state }
+        let (timers, newest) = (Timers::new(gap_ms), HashMap::new());
+        Sessions { gap_ms, open: BTreeMap::new(), timers, newest, deletions_left: 0, state }
     }
 
     fn namespace(&self, end: i64) -> i64 {
@@ -115,21 +123,34 @@ impl Sessions {
 
     /// The open sessions of a key that a stretch of time touches, in order of time.
     fn touching(
-        &self,
+        &mut self,
         key: &[u8],
         (from, to): (i64, i64),
         is_over: impl Fn(i64) -> bool,
     ) -> Result<Vec<Found>, StateError> {
-        let mut touched = Vec::new();
-        for (namespace, _) in self.open.range(self.namespace(from)..) {
-            let Some(found) = self.find(*namespace, key)? else { continue };
-            if found.end < from || is_over(found.end) {
-                continue;
-            }
-            if found.start > to {
+        let first = self.namespace(from);
+        let many = self.open.range(first..).nth(LOOKED_THROUGH_MAX).is_some();
+        let noted = if many { self.newest.get(key).copied() } else { None };
+        // Older ones are not looked at.
+        let (mut touched, mut newest) = (Vec::new(), first);
+        for namespace in self.open.range(first..).map(|(namespace, _)| *namespace) {
+            if noted.is_some_and(|noted| namespace > noted) {
                 break;
             }
-            touched.push(found);
+            let Some(found) = self.find(namespace, key)? else { continue };
+            newest = namespace;
+            if found.start > to {
+                if many && noted.is_none() { continue } else { break }
+            }
+            if found.end >= from && !is_over(found.end) {
+                touched.push(found);
+            }
+        }
+        if many && noted.is_none() {
+            if self.newest.len() >= NOTED_MAX {
+                self.newest.clear();
+            }
+            self.newest.insert(key.into(), newest);
         }
         Ok(touched)
     }
@@ -230,6 +251,9 @@ impl Sessions {
         let namespace = self.namespace(session.end);
         *self.open.entry(namespace).or_default() += 1;
         self.timers.insert(Timer { over, end: session.end, key: key.clone() }, &mut self.state);
+        if let Some(newest) = self.newest.get_mut(&*key) {
+            *newest = namespace.max(*newest);
+        }
         self.state.put(namespace, &key, Entry::Session(session));
     }
 

@@ -190,7 +190,7 @@ path = "out/visits.ndjson"
     // With a tail: what is logged is that version's to process.
     copy_dir(&place.path("state"), &place.path("kept"));
     let older = make_older();
-    let parts = ["`visits`", "session/1", "session/2", "`forebay run f.toml --reset query.visits`"];
+    let parts = ["`visits`", "session/1", "session/2", "`forebay run CONFIG --reset query.visits`"];
     refused(&place, &["run", "f.toml"], 78, &parts);
     refused(&place, &["run", "f.toml", "--reset", "query.visits"], 78, &parts);
     assert_eq!(meta_of(&place), older, "nothing was changed");
