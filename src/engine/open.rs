@@ -333,6 +333,7 @@ fn engine_at(
 ) -> Result<(Engine, Vec<usize>), EngineError> {
     let sinks = open_sinks(config, meta, choices, &store.disk, stop)?;
     let mut engine = Engine::new(config, ids, &Ids::of(meta, &choices.reset), &store.reader(), sinks, batch_rows)?;
+    refuse_other_encoding(meta, &mut engine, &choices.reset)?;
     let fresh = engine.restore(meta, &choices.reset)?;
     Ok((engine, fresh))
 }
@@ -481,6 +482,30 @@ pub fn check_change(old: &Config, new: &Config, checkpoints: &dyn Checkpoints) -
     refuse_changed_state(new, &meta, &BTreeSet::new(), &(view as Arc<dyn StateReader>))
 }
 
+/// State that another version has written in a form that this one does not read.
+fn refuse_other_encoding(
+    meta: &CheckpointMeta,
+    engine: &mut Engine,
+    reset: &BTreeSet<String>,
+) -> Result<(), EngineError> {
+    for OperatorState { name, fingerprint, value_type, .. } in engine.states() {
+        let same = meta.operator(name).filter(|old| old.fingerprint == fingerprint && !reset.contains(query_of(name)));
+        let Some(old) = same.filter(|old| old.value_type != value_type) else { continue };
+        let message = format!(
+            "version {theirs} has written the state of the query `{query}` (operator {name}) in the form {}, and this version \
+             {} reads {value_type} only: go on with version {theirs}; or run it once and stop it, so that nothing that is \
+             logged is left to be processed, and drop the query's state, open windows included, by `forebay run CONFIG --reset \
+             query.{query}`",
+            old.value_type,
+            env!("CARGO_PKG_VERSION"),
+            theirs = meta.program_version,
+            query = query_of(name)
+        );
+        return Err(EngineError::Configuration { message });
+    }
+    Ok(())
+}
+
 /// A stateful operator whose definition changed cannot take its old state over.
 fn refuse_changed_state(
     config: &Config,
@@ -490,6 +515,7 @@ fn refuse_changed_state(
 ) -> Result<(), EngineError> {
     let ids = Ids::of(meta, &BTreeSet::new());
     let mut engine = Engine::new(config, &[], &ids, reader, Vec::new(), BATCH_ROWS)?;
+    refuse_other_encoding(meta, &mut engine, reset)?;
     for OperatorState { name, fingerprint, value_type, .. } in engine.states() {
         let query = query_of(name);
         let changed =

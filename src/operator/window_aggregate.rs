@@ -15,14 +15,15 @@ use std::sync::Arc;
 use arrow_array::ArrayRef;
 
 use super::aggregation::{Aggregation, Group};
-use super::parts::{Emit, PART_BYTES, PART_ROWS, in_one_part};
+use super::fired::{Fired, Output};
+use super::parts::{Emit, in_one_part};
 use super::window::Assigner;
-use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
+use super::{Chunk, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
 use crate::event::EventTime;
 use crate::expr::build::Expr;
 use crate::expr::{AggregateCall, EvalContext};
 use crate::sql::plan::{WindowKind, WindowProperty, WindowSpec};
-use crate::state::{Checkpointed, Key, KeyedState, heap_bytes};
+use crate::state::{Checkpointed, KeyedState};
 
 /// Name and version of the encoding of [`Group`]: to be raised when an accumulator's encoding changes.
 pub const VALUE_TYPE: &str = "window_aggregate_group/2";
@@ -35,13 +36,6 @@ pub struct WindowAggregate {
     clock: StreamClock,
     pending: Pending,
     state: KeyedState<Group>,
-}
-
-/// What makes rows of groups.
-struct Output {
-    aggregation: Aggregation,
-    assigner: Assigner,
-    properties: Vec<WindowProperty>,
 }
 
 /// What the operator is made of, from the plan.
@@ -58,27 +52,6 @@ pub struct Spec {
 struct Pending {
     ends: BTreeSet<i64>,
     timers: BTreeSet<(EventTime, i64)>,
-}
-
-/// Rows freed by watermarks, not yet columns.
-#[derive(Default)]
-struct Fired {
-    positions: Vec<Position>,
-    ends: Vec<i64>,
-    keys: Vec<Key>,
-    groups: Vec<Group>,
-    /// About what the groups take.
-    bytes: usize,
-}
-
-impl Fired {
-    fn push(&mut self, position: Position, end: i64, key: Key, group: Group) {
-        self.bytes += heap_bytes(&group);
-        self.positions.push(position);
-        self.ends.push(end);
-        self.keys.push(key);
-        self.groups.push(group);
-    }
 }
 
 impl Pending {
@@ -158,13 +131,14 @@ impl WindowAggregate {
         while let Some(end) = self.pending.due(self.clock.watermark) {
             let WindowAggregate { output, pending, state, .. } = self;
             let first = output.assigner.first_slice(end);
+            let window = (output.assigner.start_of(end), end);
             let slices: Vec<i64> = state.namespaces().range(first..=end).copied().collect();
             if let [slice] = slices.as_slice()
                 && !pending.needs(*slice, &output.assigner)
             {
                 for entry in state.take_namespace(*slice) {
                     let (key, group) = entry?;
-                    fired.push(position, end, key, group);
+                    fired.push(position, window, key, group);
                     output.emit_full(fired, emit)?;
                 }
                 continue;
@@ -179,7 +153,7 @@ impl WindowAggregate {
                 if keep {
                     kept.push((key.clone(), group.clone()));
                 }
-                fired.push(position, end, key, group);
+                fired.push(position, window, key, group);
                 output.emit_full(fired, emit)?;
             }
             for (key, group) in kept {
@@ -187,26 +161,6 @@ impl WindowAggregate {
             }
         }
         Ok(())
-    }
-}
-
-impl Output {
-    /// Hands on what has gathered, once it is a part.
-    fn emit_full(&self, fired: &mut Fired, emit: Emit<'_>) -> Result<(), OperatorError> {
-        if fired.positions.len() < PART_ROWS && fired.bytes < PART_BYTES {
-            return Ok(());
-        }
-        emit(self.chunk(std::mem::take(fired), Arc::default())?)
-    }
-
-    fn chunk(&self, fired: Fired, marks: Arc<Vec<Mark>>) -> Result<Chunk, OperatorError> {
-        let mut columns: Vec<ArrayRef> = self.aggregation.key_columns(fired.keys.iter().map(|key| &**key))?;
-        let windows: Vec<_> = fired.ends.iter().map(|end| (self.assigner.start_of(*end), *end)).collect();
-        for property in &self.properties {
-            columns.push(self.assigner.property(*property, windows.iter().copied()));
-        }
-        columns.extend(self.aggregation.results(&fired.groups));
-        Ok(Chunk { columns, positions: Arc::new(fired.positions), marks })
     }
 }
 
@@ -260,9 +214,8 @@ impl Operator for WindowAggregate {
     }
 
     fn preview(&self, namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
-        let mut fired = Fired::default();
-        fired.push(Position::default(), namespace, Key::from(key), self.output.aggregation.decode_group(value)?);
-        Some(self.output.chunk(fired, Arc::default()).ok()?.columns)
+        let window = (self.output.assigner.start_of(namespace), namespace);
+        self.output.preview(window, key, self.output.aggregation.decode_group(value)?)
     }
 
     fn next_timer(&self) -> Option<EventTime> {

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::iter::Peekable;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -67,20 +68,22 @@ impl<V: Clone + DeserializeOwned> Older<V> {
     }
 
     /// The entries of a namespace under those of the dirty layer, which hides what is older where it is `hidden`. As one
-    /// of `scans` namespaces that are read at once.
+    /// of `scans` namespaces that are read at once. In memory only keys `within` are looked at.
     fn entries<'a>(
         &'a self,
         namespace: i64,
         newest: Vec<Held<'a, V>>,
         mut hidden: bool,
         scans: usize,
+        within: impl Fn(&Key) -> bool,
     ) -> Entries<'a, V> {
         let mut in_memory = newest;
+        in_memory.retain(|slot| within(&slot.key));
         for space in self.layers().filter_map(|layer| layer.spaces.get(&namespace)) {
             if hidden {
                 break;
             }
-            in_memory.extend(space.table.iter().map(Held::Shared));
+            in_memory.extend(space.table.iter().filter(|slot| within(&slot.key)).map(Held::Shared));
             hidden = space.cleared;
         }
         // The sort is stable and newer layers were put first: of equal keys the newest is kept.
@@ -149,6 +152,38 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         self.older.find(namespace, hash, key)
     }
 
+    /// Sets the entry's value, whatever there was. Opens the namespace.
+    pub fn put(&mut self, namespace: i64, key: &[u8], value: V) -> &mut V {
+        let open = &mut self.open;
+        let slot = self.dirty.spaces.entry(namespace).or_default().slot_or_load(hash_key(key), key, |_| {
+            open.insert(namespace);
+            Ok::<_, Infallible>(None)
+        });
+        match slot {
+            Ok(slot) => slot.insert(value),
+            Err(never) => match never {},
+        }
+    }
+
+    /// Removes an entry and gives its value; its namespace stays open.
+    ///
+    /// # Errors
+    /// The stored value is corrupt or cannot be read.
+    pub fn take(&mut self, namespace: i64, key: &[u8]) -> Result<Option<V>, StateError> {
+        let hash = hash_key(key);
+        let space = self.dirty.spaces.get_mut(&namespace);
+        let cleared = space.as_ref().is_some_and(|space| space.cleared);
+        let value = match space.and_then(|space| space.find_mut(hash, key)) {
+            Some(slot) => slot.value.take(),
+            None if cleared => None,
+            None => self.older.find(namespace, hash, key)?.map(Cow::into_owned),
+        };
+        if value.is_some() {
+            self.remove(namespace, key);
+        }
+        Ok(value)
+    }
+
     /// Removes an entry; its namespace stays open.
     pub fn remove(&mut self, namespace: i64, key: &[u8]) {
         if !self.open.contains(&namespace) {
@@ -190,7 +225,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// is read. Stored entries are read in chunks, so they may be more than memory holds.
     pub fn take_namespace(&mut self, namespace: i64) -> Entries<'_, V> {
         let newest = self.detach(namespace);
-        self.older.entries(namespace, newest.table.into_iter().map(Held::Own).collect(), newest.cleared, 1)
+        self.older.entries(namespace, newest.table.into_iter().map(Held::Own).collect(), newest.cleared, 1, |_| true)
     }
 
     /// The entries of a namespace in key order, which stays as it is.
@@ -198,10 +233,41 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         self.entries_beside(namespace, 1)
     }
 
+    /// The next entries of a namespace behind a key, in key order, `limit` at most; and the key up to which these are all
+    /// there are, where there may be more. Looks at each entry of the namespace that is in memory.
+    ///
+    /// # Errors
+    /// A stored value is corrupt or cannot be read.
+    pub fn next_entries(&self, namespace: i64, after: &[u8], limit: usize) -> Result<Next<V>, StateError> {
+        let limit = limit.max(1);
+        let newest = self.dirty.spaces.get(&namespace);
+        let hidden = newest.is_some_and(|space| space.cleared);
+        let older = self.older.layers().filter_map(|layer| layer.spaces.get(&namespace)).filter(|_| !hidden);
+        let in_memory = newest.into_iter().chain(older).flat_map(|space| space.table.iter());
+        let mut keys: Vec<&Key> = in_memory.map(|slot| &slot.key).filter(|key| ***key > *after).collect();
+        let last = (keys.len() > limit).then(|| keys.select_nth_unstable(limit).1.clone());
+        let within = |key: &Key| **key > *after && last.as_ref().is_none_or(|last| key <= last);
+        let newest = newest.into_iter().flat_map(|space| space.table.iter().map(Held::Shared)).collect();
+        let mut entries = self.older.entries(namespace, newest, hidden, 1, within);
+        entries.stored = entries.stored.map(|scan| scan.behind(after));
+        let mut found = Vec::new();
+        for entry in entries {
+            let (key, value) = entry?;
+            if last.as_ref().is_some_and(|last| key > *last) {
+                break;
+            }
+            if found.len() == limit {
+                return Ok((found.last().map(|(key, _): &(Key, V)| key.clone()), found));
+            }
+            found.push((key, value));
+        }
+        Ok((last, found))
+    }
+
     fn entries_beside(&self, namespace: i64, scans: usize) -> Entries<'_, V> {
         let space = self.dirty.spaces.get(&namespace);
         let newest = space.map_or_else(Vec::new, |space| space.table.iter().map(Held::Shared).collect());
-        self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared), scans)
+        self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared), scans, |_| true)
     }
 
     /// Several namespaces as one, in key order: the values of one key are merged in the order of `namespaces`. Those that
@@ -217,7 +283,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         let inputs = namespaces.iter().zip(taken).map(|(namespace, taken)| match taken {
             Some(Space { table, cleared, .. }) => {
                 let newest = table.into_iter().map(Held::Own).collect();
-                self.older.entries(*namespace, newest, cleared, namespaces.len())
+                self.older.entries(*namespace, newest, cleared, namespaces.len(), |_| true)
             }
             None => self.entries_beside(*namespace, namespaces.len()),
         });
@@ -303,6 +369,9 @@ impl<V: Clone> Held<'_, V> {
         }
     }
 }
+
+/// Entries in key order, and the last key up to which they are all there are; `None` where there are no more.
+pub type Next<V> = (Option<Key>, Vec<(Key, V)>);
 
 /// The entries of a namespace in key order.
 pub struct Entries<'a, V> {

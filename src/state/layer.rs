@@ -43,6 +43,11 @@ impl<V> Space<V> {
         self.table.find(hash, |slot| *slot.key == *key)
     }
 
+    /// As [`Space::find`], to change it.
+    pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Slot<V>> {
+        self.table.find_mut(hash, |slot| *slot.key == *key)
+    }
+
     /// The value of the slot of `key`; an absent slot is filled with what `load` gives. One hash lookup.
     pub fn slot_or_load<E>(
         &mut self,
@@ -115,17 +120,14 @@ impl<V> Layer<V> {
 impl<V: Serialize> Layer<V> {
     /// Memory of tables, keys and what values own (weighed by a sample), and of the sort of a commit.
     pub fn memory_bytes(&self) -> usize {
-        let fixed: usize =
-            self.spaces.values().map(|space| space.table.allocation_size() + space.heap_key_bytes + 64).sum();
-        let count: usize = self.spaces.values().map(|space| space.table.len()).sum();
-        let (sampled, bytes) = self
-            .spaces
-            .values()
-            .flat_map(|space| space.table.iter())
-            .take(SAMPLE)
-            .filter_map(|slot| slot.value.as_ref())
-            .fold((0, 0), |(count, bytes), value| (count + 1, bytes + heap_bytes(value)));
-        fixed + SORT_BYTES * count + bytes.saturating_mul(count) / sampled.max(1)
+        // Of each namespace, since they hold values of different kinds.
+        let sample = (SAMPLE / self.spaces.len().max(1)).max(1);
+        let of = |space: &Space<V>| {
+            let weights = space.table.iter().take(sample).map(|slot| slot.value.as_ref().map_or(0, heap_bytes));
+            let values = weights.sum::<usize>().saturating_mul(space.table.len()) / space.table.len().clamp(1, sample);
+            space.table.allocation_size() + space.heap_key_bytes + 64 + SORT_BYTES * space.table.len() + values
+        };
+        self.spaces.values().map(of).sum()
     }
 }
 

@@ -38,7 +38,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 pub use key::Key;
-pub use keyed::{Entries, KeyedState};
+pub use keyed::{Entries, KeyedState, Next};
 pub use merged::Merged;
 pub use weight::heap_bytes;
 

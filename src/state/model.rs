@@ -20,6 +20,10 @@ pub(crate) enum Op {
     Remove(i64, u8),
     RemoveNamespace(i64),
     Take(i64),
+    Put(i64, u8, u64),
+    TakeEntry(i64, u8),
+    /// The next entries behind a key, so many at most.
+    Next(i64, u8, usize),
     Freeze,
     Commit,
     Fail,
@@ -34,9 +38,12 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         20 => (namespace.clone(), key.clone(), 0u64..1000).prop_map(|(n, k, v)| Op::Add(n, k, v)),
         4 => (namespace.clone(), key.clone()).prop_map(|(n, k)| Op::Get(n, k)),
-        6 => (namespace.clone(), key).prop_map(|(n, k)| Op::Remove(n, k)),
+        6 => (namespace.clone(), key.clone()).prop_map(|(n, k)| Op::Remove(n, k)),
         3 => namespace.clone().prop_map(Op::RemoveNamespace),
-        3 => namespace.prop_map(Op::Take),
+        3 => namespace.clone().prop_map(Op::Take),
+        5 => (namespace.clone(), key.clone(), 0u64..1000).prop_map(|(n, k, v)| Op::Put(n, k, v)),
+        4 => (namespace.clone(), key.clone()).prop_map(|(n, k)| Op::TakeEntry(n, k)),
+        4 => (namespace, key, 1usize..6).prop_map(|(n, k, limit)| Op::Next(n, k, limit)),
         5 => Just(Op::Freeze),
         4 => Just(Op::Commit),
         2 => Just(Op::Fail),
@@ -116,6 +123,27 @@ pub(crate) fn check(mut store: impl Store, ops: &[Op]) {
                 assert_eq!(taken, expected);
                 model.0.retain(|(n, _), _| *n != namespace);
                 model.1.remove(&namespace);
+            }
+            Op::Put(namespace, key, value) => {
+                assert_eq!(*state.put(namespace, &key_bytes(key), value), value);
+                model.0.insert((namespace, key_bytes(key)), value);
+                model.1.insert(namespace);
+            }
+            Op::TakeEntry(namespace, key) => {
+                let taken = state.take(namespace, &key_bytes(key)).expect("reads");
+                assert_eq!(taken, model.0.remove(&(namespace, key_bytes(key))));
+            }
+            Op::Next(namespace, key, limit) => {
+                let after = key_bytes(key);
+                let (last, next) = state.next_entries(namespace, &after, limit).expect("reads");
+                assert!(next.len() <= limit);
+                let behind = model.0.iter().filter(|((n, k), _)| *n == namespace && *k > after);
+                let expected: Vec<(Vec<u8>, u64)> = behind
+                    .filter(|((_, k), _)| last.as_ref().is_none_or(|last| **k <= **last))
+                    .map(|((_, k), v)| (k.clone(), *v))
+                    .collect();
+                assert!(last.is_none_or(|last| *last > *after), "it goes on");
+                assert_eq!(next.into_iter().map(|(k, v)| (k.to_vec(), v)).collect::<Vec<_>>(), expected);
             }
             Op::Freeze if in_flight.is_none() => {
                 in_flight = Some((state.freeze().expect("nothing is in flight"), model.clone()));

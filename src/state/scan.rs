@@ -19,6 +19,8 @@ pub(super) struct Scan<'a> {
     reader: &'a dyn StateReader,
     operator: u32,
     namespace: i64,
+    /// Only entries behind this key.
+    after: Option<Vec<u8>>,
     /// What was read ahead of each key group; empty until the first read.
     buffers: Vec<IntoIter<StoredPair>>,
     heap: BinaryHeap<Head>,
@@ -31,7 +33,12 @@ pub(super) struct Scan<'a> {
 impl<'a> Scan<'a> {
     /// A scan beside others, `scans` in all.
     pub fn new(reader: &'a dyn StateReader, operator: u32, namespace: i64, scans: usize) -> Scan<'a> {
-        Scan { reader, operator, namespace, buffers: Vec::new(), heap: BinaryHeap::new(), scans, chunk: 1 }
+        Scan { reader, operator, namespace, after: None, buffers: Vec::new(), heap: BinaryHeap::new(), scans, chunk: 1 }
+    }
+
+    /// The same from behind a key on.
+    pub fn behind(self, after: &[u8]) -> Scan<'a> {
+        Scan { after: Some(after.to_vec()), ..self }
     }
 
     fn read(&mut self, group: u8, after: Option<&[u8]>) -> Result<IntoIter<StoredPair>, StateError> {
@@ -46,8 +53,9 @@ impl<'a> Scan<'a> {
     }
 
     fn start(&mut self) -> Result<(), StateError> {
+        let after = self.after.take();
         for group in 0..KEY_GROUPS {
-            let mut buffer = self.read(group, None)?;
+            let mut buffer = self.read(group, after.as_deref())?;
             self.heap.extend(buffer.next().map(|(key, value)| Reverse((key, group, value))));
             self.buffers.push(buffer);
         }

@@ -128,6 +128,59 @@ GROUP BY window_start, window_end, device
     compare(&place, (0..devices).map(row));
 }
 
+/// Sessions that are open all at once, and all over at once. They fire in the order of their ends.
+#[test]
+fn memory_holds_open_sessions_that_are_larger_than_it() {
+    const QUERY: &str = "
+SELECT device, COUNT(*) AS readings, SUM(n) AS total, AVG(n) AS mean, CHAR_LENGTH(LISTAGG(REPEAT(note, 10))) AS text
+FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '1' DAY)
+GROUP BY window_start, window_end, device
+";
+    let state_bytes = rounds("FOREBAY_STATE_MB", 256) << 20;
+    let devices = state_bytes / VALUE_BYTES;
+    let place = Place::new();
+    place.write("m.toml", &config("32MiB", QUERY));
+    let note = "n".repeat(VALUE_BYTES as usize / 10);
+    write_input(
+        &place,
+        shuffled(devices).enumerate().map(|(i, device)| {
+            let at = 1_775_001_600_000 + i as u64 * 80_000_000 / devices;
+            format!("{},d{device:09},{},{note}", stamp(at), device % 1000)
+        }),
+    );
+    run_within(&place, 32 << 20, state_bytes);
+    let row = |device| format!("d{device:09},1,{0},{0},{1}", device % 1000, VALUE_BYTES / 10 * 10);
+    compare(&place, shuffled(devices).map(row));
+}
+
+/// Small sessions, many of them: what each one takes beside its value counts, too. All go on once before they are over.
+#[test]
+fn memory_holds_many_small_sessions() {
+    const QUERY: &str = "
+SELECT window_start, device, COUNT(*) AS readings
+FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '1' DAY)
+GROUP BY window_start, window_end, device
+";
+    const DEVICES: u64 = 150_000;
+    let place = Place::new();
+    place.write("m.toml", &config("8MiB", QUERY));
+    let times = |from: u64| {
+        shuffled(DEVICES).enumerate().map(move |(i, device)| {
+            let at = 1_775_001_600_000 + from + i as u64 * 100;
+            format!("{},d{device:09},0,n", stamp(at))
+        })
+    };
+    write_input(&place, times(0).chain(times(20_000_000)));
+    run_within(&place, 8 << 20, 0);
+    compare(
+        &place,
+        shuffled(DEVICES).enumerate().map(|(i, device)| {
+            let start = stamp(1_775_001_600_000 + i as u64 * 100);
+            format!("{},d{device:09},2", start.trim_end_matches('Z'))
+        }),
+    );
+}
+
 /// Windows of several slices merge them from disk, and memory may be as small as 8 MiB.
 #[test]
 fn memory_holds_overlapping_windows_of_many_keys() {

@@ -16,6 +16,10 @@ const VALUE_BYTES: u64 = 1700;
 const LINE_BYTES: u64 = 36;
 const ROW_BYTES: u64 = 11;
 
+/// Windows that stay open.
+const TUMBLE: &str = "TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' DAY))";
+const SESSION: &str = "SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '1' DAY)";
+
 const CONFIG: &str = r#"
 [pipeline]
 name = "start"
@@ -35,7 +39,7 @@ time = { column = "ts" }
 [query.texts]
 sql = """
 SELECT device, LISTAGG(REPEAT(device, 170)) AS text
-FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' DAY))
+FROM WINDOWS
 GROUP BY window_start, window_end, device
 """
 [query.devices]
@@ -85,17 +89,18 @@ fn append(place: &Place, devices: std::ops::Range<u64>) {
     file.flush().expect("writes");
 }
 
-/// The work until the first new row after a SIGKILL, with so much state and so much input to read.
-fn first_output(state_bytes: u64, backlog_bytes: u64) -> Work {
+/// The work until the first new row after a SIGKILL, with so much state of these windows and so much input to read. For
+/// each device there are so many `entries`.
+fn first_output((windows, entries): (&str, u64), state_bytes: u64, backlog_bytes: u64) -> Work {
     let place = Place::new();
-    place.write("s.toml", CONFIG);
+    place.write("s.toml", &CONFIG.replace("WINDOWS", windows));
     let devices = state_bytes / VALUE_BYTES;
     append(&place, 0..devices);
     let mut running = place.start("s.toml");
     until(PATIENCE, "all is checkpointed", || {
         std::thread::sleep(Duration::from_millis(200));
         let list = place.forebay(&["checkpoint", "list", "state", "--format", "json"]);
-        String::from_utf8_lossy(&list.stdout).contains(&format!("\"keys\":{devices}")).then_some(())
+        String::from_utf8_lossy(&list.stdout).contains(&format!("\"keys\":{},", devices * entries)).then_some(())
     });
     running.kill();
     let before = place.read("devices.csv").len() as u64;
@@ -116,16 +121,25 @@ fn first_output(state_bytes: u64, backlog_bytes: u64) -> Work {
 
 #[test]
 fn the_first_output_after_a_crash_costs_the_same_with_much_state_and_much_backlog() {
-    let small = first_output(2 << 20, 0);
+    let small = first_output((TUMBLE, 1), 2 << 20, 0);
     let state_bytes = rounds("FOREBAY_STATE_MB", 80) << 20;
     let backlog_bytes = rounds("FOREBAY_BACKLOG_MB", 128) << 20;
-    let large = first_output(state_bytes, 0);
+    let large = first_output((TUMBLE, 1), state_bytes, 0);
     assert!(large.read_bytes <= 2 * small.read_bytes + (1 << 20), "bytes read: {small:?}, {large:?}");
     // A page fault maps 16 pages: to go over 80 MiB takes 1280 of them.
     assert!(large.faults <= 2 * small.faults, "pages touched: {small:?}, {large:?}");
     // While the first row is on its way the source reads ahead until the log is full, and the engine may read that again.
-    let behind = first_output(2 << 20, backlog_bytes);
+    let behind = first_output((TUMBLE, 1), 2 << 20, backlog_bytes);
     let allowed = backlog_bytes / 2 + 3 * behind.done_bytes;
     assert!(behind.read_bytes <= allowed, "bytes read: {small:?}, {behind:?}");
     assert!(behind.done_bytes < backlog_bytes / 8, "the backlog is too small to tell: {behind:?}");
+}
+
+/// A session is an entry, and so is its timer.
+#[test]
+fn the_first_output_after_a_crash_costs_the_same_with_many_open_sessions() {
+    let small = first_output((SESSION, 2), 2 << 20, 0);
+    let large = first_output((SESSION, 2), rounds("FOREBAY_STATE_MB", 80) << 20, 0);
+    assert!(large.read_bytes <= 2 * small.read_bytes + (1 << 20), "bytes read: {small:?}, {large:?}");
+    assert!(large.faults <= 2 * small.faults, "pages touched: {small:?}, {large:?}");
 }

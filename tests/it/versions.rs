@@ -157,6 +157,59 @@ fn a_tail_of_other_semantics_needs_the_version_that_logged_it() {
     assert_eq!(meta_of(&place).semantics_version, 1);
 }
 
+#[test]
+fn sessions_in_an_older_form_are_refused_until_they_are_reset() {
+    let place = Place::new();
+    let sessions = r#"
+[query.visits]
+sql = """
+SELECT window_start, device, COUNT(*) AS n
+FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '20' SECOND)
+GROUP BY window_start, window_end, device
+"""
+[sink.visits]
+type = "file"
+from = "visits"
+path = "out/visits.ndjson"
+"#;
+    place.write("f.toml", &(config() + sessions));
+    let make_older = || {
+        let meta = meta_of(&place);
+        let mut older = meta.clone();
+        let operator = older.operators.iter_mut().find(|operator| operator.name == "visits/session_aggregate/0");
+        let value_type = &mut operator.expect("the operator").value_type;
+        assert_eq!(value_type, "session/2");
+        *value_type = "session/1".to_owned();
+        let record = |meta| encode_record(META_KEY, meta).expect("encodes");
+        patch(&place, &record(&meta), &record(&older));
+        older
+    };
+    let mut running = place.start("f.toml");
+    send(&place, [1, 2]);
+    running.kill();
+    // With a tail: what is logged is that version's to process.
+    copy_dir(&place.path("state"), &place.path("kept"));
+    let older = make_older();
+    let parts = ["`visits`", "session/1", "session/2", "`forebay run CONFIG --reset query.visits`"];
+    refused(&place, &["run", "f.toml"], 78, &parts);
+    refused(&place, &["run", "f.toml", "--reset", "query.visits"], 78, &parts);
+    assert_eq!(meta_of(&place), older, "nothing was changed");
+
+    std::fs::remove_dir_all(place.path("state")).expect("removes");
+    std::fs::rename(place.path("kept"), place.path("state")).expect("renames");
+    assert_eq!(place.start_and_stop(), 0, "{}", place.text("stderr.txt"));
+    let older = make_older();
+    refused(&place, &["run", "f.toml"], 78, &parts);
+    assert_eq!(meta_of(&place), older, "nothing was changed");
+    let running = start_with(&place, &["run", "f.toml", "--reset", "query.visits"]);
+    send(&place, [3, 60]);
+    until(PATIENCE, "a session is over", || (lines_of(&place, "visits") == 1).then_some(()));
+    assert_eq!(running.stop(), 0, "{}", place.text("stderr.txt"));
+    let visits = place.text("out/visits.ndjson");
+    assert!(visits.contains("T00:00:03.000") && visits.contains("\"n\":1"), "1 and 2 are dropped: {visits}");
+    assert!(place.text("out/tens.ndjson").contains("\"n\":3"), "{}", place.text("out/tens.ndjson"));
+}
+
 impl Place {
     fn start_and_stop(&self) -> i32 {
         let running = self.start("f.toml");
