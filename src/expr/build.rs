@@ -682,6 +682,16 @@ pub fn like(e: Expr, pattern: Expr, escape: Option<char>, negated: bool) -> Buil
     if negated { not(like) } else { Ok(like) }
 }
 
+/// `e [NOT] SIMILAR TO pattern [ESCAPE c]`.
+///
+/// # Errors
+/// Not STRINGs, or the pattern is none, or has something that is not supported.
+pub fn similar(e: Expr, pattern: Expr, escape: Option<char>, negated: bool) -> Built {
+    let (e, pattern) = (string_operand(e, "SIMILAR TO")?, string_operand(pattern, "SIMILAR TO")?);
+    let similar = functions::similar::similar(e, pattern, escape)?;
+    if negated { not(similar) } else { Ok(similar) }
+}
+
 fn string_operand(e: Expr, operator: &str) -> Built {
     match e.data_type {
         DataType::String => Ok(e),
@@ -740,6 +750,15 @@ pub fn json_query(
 /// A value has no JSON text.
 pub fn json_made(name: &str, args: Vec<Expr>, with_nulls: bool) -> Built {
     explained(functions::json_made(name, args, with_nulls), || format!("{name} takes string literals as keys"))
+}
+
+/// The key of `JSON_OBJECTAGG`: a row in which it is NULL fails.
+///
+/// # Errors
+/// It is no STRING.
+pub fn json_key(key: Expr) -> Built {
+    let data_type = key.data_type.clone();
+    explained(functions::json_key(key), || format!("the key of JSON_OBJECTAGG must be a STRING, not {data_type}"))
 }
 
 /// `JSON_EXISTS` with its clause.

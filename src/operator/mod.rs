@@ -32,6 +32,7 @@ pub mod pattern;
 pub mod project;
 pub mod retention;
 pub mod rows;
+mod scalar;
 pub mod session_aggregate;
 mod sketch;
 pub mod temporal_join;

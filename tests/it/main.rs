@@ -37,4 +37,5 @@ mod structure;
 mod support;
 mod tcp;
 mod torn;
+mod values;
 mod versions;

@@ -284,7 +284,7 @@ fn print(value: &str, out: &mut String) {
 }
 
 /// A string as Jackson writes it.
-pub(super) fn quoted(text: &str, out: &mut String) {
+pub fn quoted(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -268,6 +268,20 @@ pub fn object(args: Vec<Expr>, with_nulls: bool) -> Resolved {
     Ok(with_form(made, form))
 }
 
+/// A key that must not be NULL.
+pub fn key(key: Expr) -> Resolved {
+    let made = fallible_call("JSON_KEY", vec![string(key)?], DataType::String, |args, scope| {
+        let Some(key) = args.first().map(Operand::strings) else {
+            return new_null_array(&DataType::String.arrow(), scope.rows);
+        };
+        make_strings(scope, |row, out| {
+            out.push_str(key.get(row).ok_or("the key of JSON_OBJECTAGG is NULL")?);
+            Ok(true)
+        })
+    });
+    Ok(with_form(made, "{}".to_owned()))
+}
+
 fn on_null(with_nulls: bool) -> &'static str {
     if with_nulls { " NULL ON NULL" } else { " ABSENT ON NULL" }
 }

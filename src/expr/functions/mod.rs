@@ -23,12 +23,14 @@ pub(super) mod array;
 pub(super) mod conditional;
 pub(super) mod encoding;
 pub(super) mod hash;
+mod java_regex;
 pub mod json;
 mod json_make;
 pub(super) mod map;
 pub(super) mod math;
 pub(super) mod pattern;
 mod refused;
+pub(super) mod similar;
 pub(super) mod string;
 pub(super) mod time;
 
@@ -206,6 +208,11 @@ pub fn literal_text(expr: &Expr) -> Option<&str> {
 /// `JSON_OBJECT` (keys and values by turns) or `JSON_ARRAY`, with `NULL ON NULL` or `ABSENT ON NULL`.
 pub(super) fn json_made(name: &str, args: Vec<Expr>, with_nulls: bool) -> Resolved {
     if name == "JSON_ARRAY" { json_make::array(args, with_nulls) } else { json_make::object(args, with_nulls) }
+}
+
+/// The key of `JSON_OBJECTAGG`.
+pub(super) fn json_key(key: Expr) -> Resolved {
+    json_make::key(key)
 }
 
 /// The value of an integer literal.

@@ -55,7 +55,6 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["TYPEOF"], "types are known before a query runs: `forebay explain` shows them"),
     (&["HASH_CODE"], "its value is Flink's own; use MD5 or SHA256"),
     (&["PRINT"], "a query has no output besides its rows"),
-    (&["GROUP_ID"], "use GROUPING or GROUPING_ID"),
     (&["SOURCE_WATERMARK"], "the source's table [source.NAME.time] makes the watermark"),
     (&["MATCH_ROWTIME"], "it stands only in MEASURES and DEFINE of MATCH_RECOGNIZE"),
     (&["MATCH_PROCTIME"], "it depends on when it runs; write MATCH_ROWTIME()"),
