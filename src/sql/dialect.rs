@@ -6,9 +6,11 @@
 
 use std::cell::{Cell, RefCell};
 
+use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
-    CastKind, CeilFloorKind, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgOperator, FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Value, ValueWithSpan,
+    CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgOperator, FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Value,
+    ValueWithSpan,
 };
 use sqlparser::dialect::Dialect;
 use sqlparser::keywords::Keyword;
@@ -88,6 +90,38 @@ impl FlinkDialect {
         let place = Ident::with_span(Span::new(start, end), "type");
         let data_type = DataType::Custom(ObjectName::from(vec![place]), Vec::new());
         Ok(Expr::Cast { kind, expr, data_type, format: None })
+    }
+
+    /// `CASE [operand] WHEN … THEN … [ELSE …] END`; behind an operand several values may share a WHEN.
+    fn case(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        let case_token = AttachedToken(parser.next_token());
+        let operand = match parser.parse_keyword(Keyword::WHEN) {
+            true => None,
+            false => {
+                let operand = parser.parse_expr()?;
+                parser.expect_keyword_is(Keyword::WHEN)?;
+                Some(Box::new(operand))
+            }
+        };
+        let mut conditions = Vec::new();
+        loop {
+            let mut values = vec![parser.parse_expr()?];
+            while operand.is_some() && parser.consume_token(&Token::Comma) {
+                values.push(parser.parse_expr()?);
+            }
+            parser.expect_keyword_is(Keyword::THEN)?;
+            let result = parser.parse_expr()?;
+            conditions.extend(values.into_iter().map(|condition| CaseWhen { condition, result: result.clone() }));
+            if !parser.parse_keyword(Keyword::WHEN) {
+                break;
+            }
+        }
+        let else_result = match parser.parse_keyword(Keyword::ELSE) {
+            true => Some(Box::new(parser.parse_expr()?)),
+            false => None,
+        };
+        let end_token = AttachedToken(parser.expect_keyword(Keyword::END)?);
+        Ok(Expr::Case { case_token, end_token, operand, conditions, else_result })
     }
 
     /// `JSON_VALUE(doc, path clauses)` and its like: a call whose clauses are arguments named after them.
@@ -453,6 +487,10 @@ impl Dialect for FlinkDialect {
         true
     }
 
+    fn supports_comma_separated_trim(&self) -> bool {
+        true
+    }
+
     fn supports_group_by_expr(&self) -> bool {
         true
     }
@@ -521,6 +559,7 @@ impl Dialect for FlinkDialect {
             }
             "CAST" if call => Some(self.cast(parser, CastKind::Cast)),
             "TRY_CAST" if call => Some(self.cast(parser, CastKind::TryCast)),
+            "CASE" if !call => Some(self.case(parser)),
             "EXTRACT" if call => Some(self.extract(parser)),
             "FLOOR" if call => Some(self.floor(parser, true)),
             "CEIL" | "CEILING" if call => Some(self.floor(parser, false)),

@@ -33,9 +33,10 @@ mod refused;
 pub(super) mod similar;
 pub(super) mod string;
 pub(super) mod time;
+mod url;
 
 /// All families, in the order in which [`list`] names them.
-const FAMILIES: [&[Function]; 11] = [
+const FAMILIES: [&[Function]; 12] = [
     math::FUNCTIONS,
     string::FUNCTIONS,
     encoding::FUNCTIONS,
@@ -47,6 +48,7 @@ const FAMILIES: [&[Function]; 11] = [
     map::FUNCTIONS,
     json::FUNCTIONS,
     json_make::FUNCTIONS,
+    url::FUNCTIONS,
 ];
 
 /// What a call computes for a batch: an array with one value per row of the scope.
@@ -159,6 +161,21 @@ pub fn string(expr: Expr) -> Result<Expr, Refusal> {
     typed(expr, DataType::String)
 }
 
+/// An argument of type STRING or BYTES.
+pub fn text_or_bytes(expr: Expr) -> Result<Expr, Refusal> {
+    if expr.data_type == DataType::Bytes { Ok(expr) } else { string(expr) }
+}
+
+/// The bytes of an argument that is BYTES, else STRING.
+pub fn octets<'a>(arg: &'a Operand, data_type: &DataType) -> Box<dyn Fn(usize) -> Option<&'a [u8]> + 'a> {
+    if *data_type == DataType::Bytes {
+        let bytes = arg.bytes();
+        return Box::new(move |row| bytes.get(row));
+    }
+    let texts = arg.strings();
+    Box::new(move |row| texts.get(row).map(str::as_bytes))
+}
+
 /// An argument of exactly that type; a bare NULL takes it.
 pub fn typed(expr: Expr, data_type: DataType) -> Result<Expr, Refusal> {
     if expr.data_type == data_type {
@@ -208,6 +225,11 @@ pub fn literal_text(expr: &Expr) -> Option<&str> {
 /// `JSON_OBJECT` (keys and values by turns) or `JSON_ARRAY`, with `NULL ON NULL` or `ABSENT ON NULL`.
 pub(super) fn json_made(name: &str, args: Vec<Expr>, with_nulls: bool) -> Resolved {
     if name == "JSON_ARRAY" { json_make::array(args, with_nulls) } else { json_make::object(args, with_nulls) }
+}
+
+/// `JSON(text)` as a value of those.
+pub(super) fn json_raw(args: Vec<Expr>) -> Resolved {
+    json_make::raw(args)
 }
 
 /// The key of `JSON_OBJECTAGG`.

@@ -19,7 +19,7 @@ use crate::expr::build::{self, BinaryOp, Expr, JsonShape, Test, TimeUnit, TrimSi
 use crate::expr::{DataType, Schema};
 use crate::sql::SqlError;
 use crate::sql::parse::single;
-use crate::sql::types::{characters, parse_type};
+use crate::sql::types::{characters, octets, parse_type};
 
 /// Deepest nesting of an expression. Chains of AND and OR do not nest.
 pub(super) const DEPTH_MAX: usize = 100;
@@ -189,6 +189,7 @@ impl Planner<'_> {
             Ast::BinaryOp { left, op: BinaryOperator::Or, right } => {
                 self.chain(expr, BinaryOp::Or, &BinaryOperator::Or, (left, right), scope)
             }
+            Ast::BinaryOp { left, op: BinaryOperator::Overlaps, right } => self.overlaps(expr, [left, right], scope),
             Ast::BinaryOp { left, op, right } => {
                 let op = self.operator(expr, op)?;
                 self.binary(expr, op, left, right, scope)
@@ -480,9 +481,6 @@ impl Planner<'_> {
             BinaryOperator::GtEq => BinaryOp::GreaterOrEqual,
             BinaryOperator::And => BinaryOp::And,
             BinaryOperator::Or => BinaryOp::Or,
-            BinaryOperator::Overlaps => {
-                return self.refuse(expr, "OVERLAPS is not supported", "compare the starts and ends: a < d AND c < b");
-            }
             other => {
                 let message = format!("the operator `{other}` is not part of Flink SQL");
                 return Err(SqlError::new(self.place(expr), message));
@@ -493,6 +491,15 @@ impl Planner<'_> {
     fn binary(&mut self, expr: &Ast, op: BinaryOp, left: &Ast, right: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
         let (left, right) = (self.expr(left, scope)?, self.expr(right, scope)?);
         self.built(expr, build::binary(op, left, right))
+    }
+
+    /// `(a, b) OVERLAPS (c, d)`.
+    fn overlaps(&mut self, expr: &Ast, sides: [&Ast; 2], scope: &mut Scope<'_>) -> Result<Expr> {
+        let [Ast::Tuple(left), Ast::Tuple(right)] = sides else {
+            return self.refuse(expr, "OVERLAPS compares two periods", "write (a, b) OVERLAPS (c, d)");
+        };
+        let (left, right) = (self.exprs(left, scope)?, self.exprs(right, scope)?);
+        self.built(expr, build::overlaps(left, right))
     }
 
     /// A chain of AND or of OR, as a balanced tree: `a OR b OR …` may be long, and must not be deep.
@@ -636,6 +643,10 @@ impl Planner<'_> {
         if let Some(length) = characters(self.text.slice(place.clone())) {
             let text = self.expr(inner, scope)?;
             return self.built(expr, build::cast_to_characters(text, length, try_cast));
+        }
+        if let Some(length) = octets(self.text.slice(place.clone())) {
+            let bytes = self.expr(inner, scope)?;
+            return self.built(expr, build::cast_to_octets(bytes, length, try_cast));
         }
         let data_type = parse_type(self.text.slice(place.clone())).map_err(|error| SqlError {
             span: place.start + error.span.start..place.start + error.span.end,
