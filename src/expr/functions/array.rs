@@ -380,7 +380,7 @@ fn array_join(args: Vec<Expr>) -> Resolved {
     for replacement in args {
         list.push(string(replacement)?);
     }
-    Ok(super::fallible_call("ARRAY_JOIN", list, DataType::String, |args, scope| {
+    Ok(fallible_call("ARRAY_JOIN", list, DataType::String, |args, scope| {
         let missing = new_null_array(&DataType::String.arrow(), scope.rows);
         let Some(items) = Items::new(args, 1, &DataType::String, false) else { return missing };
         let Some(values) = items.values.as_string_opt::<i32>() else { return missing };

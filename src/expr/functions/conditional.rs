@@ -205,7 +205,7 @@ pub fn equal_items(args: &[Operand], types: &(DataType, DataType), scope: &mut S
 fn array_contains(args: Vec<Expr>) -> Resolved {
     let [array, needle] = exactly(args)?;
     let DataType::Array(item) = array.data_type.clone() else { return Err(Refusal::Arguments) };
-    let (needles, common) = build::coerce_common(vec![needle, build::literal(build::Value::Null, *item)])?;
+    let (needles, common) = build::coerce_common(vec![needle, build::literal(Value::Null, *item)])?;
     let needle = needles.into_iter().next().ok_or(Refusal::Arguments)?;
     if common.has_map() {
         return Err(Refusal::Arguments);

@@ -685,7 +685,12 @@ mod tests {
             (found(doc, "$.n"), found(doc, "$.a"), found(doc, "$.x"), found("no", "$")),
             (None, None, None, None)
         );
-        for wrong in ["a", "$.", "$..a", "$.*", "$[*]", "$[1", "$[?(@.a)]", "$.a b", "$['a]", ""] {
+        assert_eq!(found(doc, "$.['a'].b[0]").as_deref(), Some("1"));
+        let many = r#"{"b":[{"x":1},{"y":2},3,{"x":null}],"a":[]}"#;
+        assert_eq!(queried(many, "$.b[*].x").as_deref(), Some("[1,null]"));
+        assert_eq!(queried(many, "$.*[0]").as_deref(), Some(r#"[{"x":1}]"#));
+        assert_eq!(queried(many, "$.a[*]").as_deref(), Some("[]"));
+        for wrong in ["a", "$.", "$..a", "$[1", "$[?(@.a)]", "$.a b", "$['a]", ""] {
             assert!(plain_value(vec![text("{}"), text(wrong)]).is_err(), "{wrong}");
         }
     }

@@ -299,8 +299,8 @@ mod tests {
         let message = |name: &str, args| build::function(name, args).expect_err("must be refused");
         assert!(message("now", vec![]).message.contains("not deterministic"));
         assert!(message("Unix_Timestamp", vec![]).message.contains("not deterministic"));
-        let typeof_ = message("typeof", vec![build::null()]).message;
-        assert!(typeof_.starts_with("TYPEOF is a function of Flink that Forebay does not take: "), "{typeof_}");
+        let printf = message("printf", vec![build::null()]).message;
+        assert!(printf.starts_with("PRINTF is a function of Flink that Forebay does not take: "), "{printf}");
         assert_eq!(message("UPER", vec![]).help.as_deref(), Some("did you mean UPPER?"));
         let wrong = message("upper", vec![build::column(0, DataType::Int)]);
         assert_eq!(wrong.message, "UPPER takes (STRING), not (INT)");

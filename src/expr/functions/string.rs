@@ -288,7 +288,7 @@ fn substring(args: Vec<Expr>) -> Resolved {
     if args.next().is_some() {
         return Err(Refusal::Arguments);
     }
-    let unlimited = matches!(&count.kind, build::ExprKind::Literal(Value::Integer(i)) if *i == i64::from(i32::MAX));
+    let unlimited = matches!(&count.kind, ExprKind::Literal(Value::Integer(i)) if *i == i64::from(i32::MAX));
     let made = call("SUBSTRING", vec![string(s)?, int(from)?, int(count)?], DataType::String, |args, scope| {
         let (Some(s), Some(from), Some(count)) = (strings(args, 0), ints(args, 1), ints(args, 2)) else {
             return new_null_array(&MISSING_STRING.arrow(), scope.rows);
