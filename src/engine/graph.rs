@@ -207,7 +207,9 @@ impl Builder<'_> {
             PlanNode::Filter { predicate, .. } => Box::new(Filter::new(named, predicate.clone())),
             PlanNode::UnionAll { inputs } => Box::new(UnionAll::new(Arc::clone(&name), inputs.len())),
             PlanNode::Window { window, .. } => Box::new(Window::new(window, &self.context.time_zone)),
-            PlanNode::Unnest { array, outer, .. } => Box::new(Unnest::new(named, array.clone(), *outer)),
+            PlanNode::Unnest { array, outer, ordinality, .. } => {
+                Box::new(Unnest::new(named, array.clone(), *outer, *ordinality))
+            }
             PlanNode::Expand { keys, sets, .. } => Box::new(Expand::new(named, keys.clone(), sets.clone())),
             PlanNode::WindowAggregate { window, keys, properties, aggregates, .. } => {
                 fingerprint = plan.fingerprint().unwrap_or_default();

@@ -27,6 +27,12 @@ pub enum AggregateKind {
     ApproxCountDistinct,
     /// Forebay's own.
     ApproxPercentile,
+    /// The values in the order of the log.
+    ArrayAgg,
+    /// A JSON object, the keys sorted; the last value of a key counts.
+    JsonObjectAgg,
+    /// A JSON array in the order of the log.
+    JsonArrayAgg,
 }
 
 /// The constant arguments of an aggregate.
@@ -40,6 +46,9 @@ pub enum Parameter {
         values: Vec<f64>,
         array: bool,
     },
+    /// Of ARRAY_AGG and the JSON aggregates: whether NULLs are kept. Those of ARRAY_AGG come in a ROW of one field, so
+    /// that the argument itself is never NULL.
+    WithNulls(bool),
 }
 
 /// One aggregate of a SELECT list.
@@ -57,7 +66,7 @@ pub struct AggregateCall {
 
 /// Names of the aggregate functions that are taken, for messages and for telling aggregates from scalar functions. The
 /// first name of a kind is its own, further ones are Flink's synonyms.
-pub const NAMES: [(&str, AggregateKind); 17] = [
+pub const NAMES: [(&str, AggregateKind); 20] = [
     ("COUNT", AggregateKind::Count),
     ("SUM", AggregateKind::Sum),
     ("AVG", AggregateKind::Avg),
@@ -75,6 +84,9 @@ pub const NAMES: [(&str, AggregateKind); 17] = [
     ("PERCENTILE", AggregateKind::Percentile),
     ("APPROX_COUNT_DISTINCT", AggregateKind::ApproxCountDistinct),
     ("APPROX_PERCENTILE", AggregateKind::ApproxPercentile),
+    ("ARRAY_AGG", AggregateKind::ArrayAgg),
+    ("JSON_OBJECTAGG", AggregateKind::JsonObjectAgg),
+    ("JSON_ARRAYAGG", AggregateKind::JsonArrayAgg),
 ];
 
 /// The aggregate function of this name (any case).
@@ -88,15 +100,27 @@ impl AggregateKind {
         NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    fn is_percentile(self) -> bool {
+    /// Whether it is PERCENTILE or APPROX_PERCENTILE.
+    pub fn is_percentile(self) -> bool {
         matches!(self, AggregateKind::Percentile | AggregateKind::ApproxPercentile)
     }
 
-    /// Most and least number of arguments, `*` not counted.
+    /// Whether a clause says what becomes of NULLs, and what holds without one.
+    fn null_clause(self) -> Option<bool> {
+        match self {
+            AggregateKind::ArrayAgg | AggregateKind::JsonObjectAgg => Some(true),
+            AggregateKind::JsonArrayAgg => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Least and most number of arguments, `*` not counted.
     fn arguments(self) -> (usize, usize) {
         match self {
             AggregateKind::ListAgg => (1, 2),
-            kind if kind.is_percentile() => (2, 2),
+            AggregateKind::JsonObjectAgg => (2, 2),
+            AggregateKind::Percentile => (2, 3),
+            AggregateKind::ApproxPercentile => (2, 2),
             _ => (1, 1),
         }
     }
@@ -116,13 +140,14 @@ impl AggregateCall {
 
     /// Builds a typed call; no arguments stand for `*`. Result types are Flink's: SUM, AVG and the deviations of an
     /// integer type have that type (sums wrap), `SUM(DECIMAL(p, s))` is `DECIMAL(38, s)`, `AVG(DECIMAL(p, s))` is
-    /// `DECIMAL(38, max(s, 6))`.
+    /// `DECIMAL(38, max(s, 6))`. `with_nulls` is the clause on NULLs, where there is one.
     ///
     /// # Errors
     /// The function does not take such arguments.
     pub fn new(
         kind: AggregateKind,
         arguments: Vec<Expr>,
+        with_nulls: Option<bool>,
         distinct: bool,
         filter: Option<Expr>,
     ) -> Refused<AggregateCall> {
@@ -131,6 +156,9 @@ impl AggregateCall {
             && filter.data_type != DataType::Boolean
         {
             return refuse(format!("FILTER needs a BOOLEAN, not {}", filter.data_type), "write a comparison");
+        }
+        if with_nulls.is_some() && kind.null_clause().is_none() {
+            return refuse(format!("{name} has no clause on NULLs"), "leave it out: NULLs do not count");
         }
         let mut arguments = arguments.into_iter();
         let Some(argument) = arguments.next() else {
@@ -159,8 +187,8 @@ impl AggregateCall {
                 AggregateKind::ListAgg => {
                     refuse("LISTAGG takes a string and a separator", "write LISTAGG(x) or LISTAGG(x, '; ')")
                 }
-                kind if kind.is_percentile() && rest.len() == 2 => {
-                    refuse(format!("{name} with a frequency is not supported yet"), format!("write {name}(x, 0.9)"))
+                AggregateKind::JsonObjectAgg => {
+                    refuse("JSON_OBJECTAGG takes a key and a value", "write JSON_OBJECTAGG(k VALUE v)")
                 }
                 kind if kind.is_percentile() => {
                     refuse(format!("{name} takes a number and a percentage"), format!("write {name}(x, 0.9)"))
@@ -168,15 +196,63 @@ impl AggregateCall {
                 _ => refuse(format!("{name} takes one argument"), format!("write {name}(x)")),
             };
         }
-        let (argument, data_type) = typed(kind, argument)?;
+        if let Some(default) = kind.null_clause() {
+            let with_nulls = with_nulls.unwrap_or(default);
+            let (argument, data_type) = collected(kind, argument, rest, with_nulls)?;
+            let parameter = Parameter::WithNulls(with_nulls);
+            return Ok(AggregateCall { kind, argument: Some(argument), parameter, distinct, filter, data_type });
+        }
+        let (mut argument, data_type) = typed(kind, argument)?;
         let (parameter, data_type) = match rest.first() {
-            Some(parameter) if kind.is_percentile() => percentages(kind, parameter)?,
+            Some(parameter) if kind.is_percentile() => {
+                if let Some(frequency) = rest.get(1) {
+                    argument = weighted(argument, frequency)?;
+                }
+                percentages(kind, parameter)?
+            }
             Some(separator) => (Parameter::Separator(constant_text(separator)?), data_type),
             None if kind == AggregateKind::ListAgg => (Parameter::Separator(",".to_owned()), data_type),
             None => (Parameter::None, data_type),
         };
         Ok(AggregateCall { kind, argument: Some(argument), parameter, distinct, filter, data_type })
     }
+}
+
+/// The argument of an aggregate that keeps all values, and the type of the result.
+fn collected(kind: AggregateKind, first: Expr, rest: Vec<Expr>, with_nulls: bool) -> Refused<(Expr, DataType)> {
+    let text = |value: Expr| build::function("JSON_STRING", vec![value]);
+    let null = || build::string_literal("null");
+    match (kind, rest.into_iter().next()) {
+        (AggregateKind::JsonObjectAgg, Some(value)) => {
+            let absent = build::is_test(build::Test::Null, value.clone(), true)?;
+            let value = build::function("COALESCE", vec![text(value)?, null()])?;
+            let member = build::row(vec![build::json_key(first)?, value])?;
+            let member = if with_nulls { member } else { build::case(None, vec![(absent, member)], None)? };
+            Ok((member, DataType::String))
+        }
+        (AggregateKind::JsonArrayAgg, _) => {
+            let value = text(first)?;
+            let value = if with_nulls { build::function("COALESCE", vec![value, null()])? } else { value };
+            Ok((value, DataType::String))
+        }
+        _ => {
+            let data_type = DataType::Array(Box::new(first.data_type.clone()));
+            // A ROW refuses a bare NULL, whose type nobody knows.
+            let row = build::row(vec![first.clone()])?;
+            Ok((if with_nulls { row } else { first }, data_type))
+        }
+    }
+}
+
+/// The argument of PERCENTILE with how often each value counts.
+fn weighted(value: Expr, frequency: &Expr) -> Refused<Expr> {
+    if !frequency.data_type.is_integer() {
+        return refuse(
+            format!("the frequency of PERCENTILE must be an integer, not {}", frequency.data_type),
+            "write PERCENTILE(x, 0.9, CAST(n AS INT))",
+        );
+    }
+    build::row(vec![value, build::cast(frequency.clone(), &DataType::BigInt, false)?])
 }
 
 /// The argument as it is aggregated, and the type of the result.
@@ -211,7 +287,8 @@ fn typed(kind: AggregateKind, argument: Expr) -> Refused<(Expr, DataType)> {
         {
             Ok((as_double(argument)?, average))
         }
-        AggregateKind::Min | AggregateKind::Max | AggregateKind::FirstValue | AggregateKind::LastValue if scalar => {
+        AggregateKind::Min | AggregateKind::Max if scalar => Ok((argument, argument_type)),
+        AggregateKind::FirstValue | AggregateKind::LastValue if argument_type != DataType::Null => {
             Ok((argument, argument_type))
         }
         AggregateKind::ApproxCountDistinct if scalar || argument_type == DataType::Bytes => {

@@ -141,6 +141,7 @@ pub enum TrimSide {
 /// Units of EXTRACT, FLOOR … TO, TIMESTAMPADD, TIMESTAMPDIFF and intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeUnit {
+    Nanosecond,
     Microsecond,
     Millisecond,
     Second,
@@ -490,6 +491,7 @@ fn numbers(op: BinaryOp, left: Expr, right: Expr) -> Expr {
         }
         return make_binary(op, implicit_cast(left, &common), implicit_cast(right, &common), common);
     }
+    let divisor = right.data_type.clone();
     let (left, right) = (integer_as_decimal(left), integer_as_decimal(right));
     let shapes = decimal::shape_of(&left.data_type).zip(decimal::shape_of(&right.data_type));
     let (precision, scale) = match (op, shapes) {
@@ -499,7 +501,12 @@ fn numbers(op: BinaryOp, left: Expr, right: Expr) -> Expr {
         (_, Some((l, r))) => decimal::sum_shape(l, r),
         (_, None) => (decimal::PRECISION_MAX, 0),
     };
-    make_binary(op, left, right, DataType::Decimal(precision, scale))
+    let made = make_binary(op, left, right, DataType::Decimal(precision, scale));
+    // Flink's MOD of DECIMALs without digits behind the point has the type of the divisor, too.
+    if op == BinaryOp::Modulo && shapes.is_some_and(|((_, left), (_, right))| left == 0 && right == 0) {
+        return implicit_cast(made, &divisor);
+    }
+    made
 }
 
 /// `-e`.
@@ -652,7 +659,52 @@ pub fn between_symmetric(e: Expr, a: Expr, b: Expr, negated: bool) -> Built {
     if negated { not(inside) } else { Ok(inside) }
 }
 
-/// A length of characters: `VARCHAR(n)` cuts what is longer, `CHAR(n)` pads what is shorter, too.
+/// `(a, b) OVERLAPS (c, d)`: whether the periods have a point in common. The ends belong to them and stand in any
+/// order; the second of a period may be its length.
+///
+/// # Errors
+/// No points in time, or of different types.
+pub fn overlaps(left: Vec<Expr>, right: Vec<Expr>) -> Built {
+    let all: Vec<String> = left.iter().chain(&right).map(|e| e.data_type.to_string()).collect();
+    let refused = || {
+        refuse(
+            format!("OVERLAPS does not compare ({})", all.join(", ")),
+            Some("write (a, b) OVERLAPS (c, d), all of one type of time; b and d may be intervals"),
+        )
+    };
+    let class = |data_type: &DataType| match data_type {
+        DataType::Date => Some(0),
+        DataType::Time => Some(1),
+        DataType::Timestamp(_) => Some(2),
+        DataType::TimestampLtz(_) => Some(3),
+        _ => None,
+    };
+    let (Ok([a, b]), Ok([c, d])) = (<[Expr; 2]>::try_from(left), <[Expr; 2]>::try_from(right)) else {
+        return refused();
+    };
+    let end = |start: &Expr, end: Expr| match is_interval(&end.data_type) {
+        true => binary(BinaryOp::Add, start.clone(), end),
+        false => Ok(end),
+    };
+    let kind = class(&a.data_type);
+    if kind.is_none() {
+        return refused();
+    }
+    let (b, d) = (end(&a, b)?, end(&c, d)?);
+    if [&b, &c, &d].into_iter().any(|e| class(&e.data_type) != kind) {
+        return refused();
+    }
+    let ordered = |from: Expr, to: Expr| -> Result<(Expr, Expr), TypeError> {
+        let up = binary(BinaryOp::LessOrEqual, from.clone(), to.clone())?;
+        let first = case(None, vec![(up.clone(), from.clone())], Some(to.clone()))?;
+        Ok((first, case(None, vec![(up, to)], Some(from))?))
+    };
+    let ((a, b), (c, d)) = (ordered(a, b)?, ordered(c, d)?);
+    let reaches = (binary(BinaryOp::GreaterOrEqual, b, c)?, binary(BinaryOp::GreaterOrEqual, d, a)?);
+    binary(BinaryOp::And, reaches.0, reaches.1)
+}
+
+/// A length of characters or bytes: `VARCHAR(n)` cuts what is longer, `CHAR(n)` pads what is shorter, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Characters {
     pub length: i32,
@@ -672,6 +724,14 @@ pub fn cast_to_characters(e: Expr, to: Characters, try_cast: bool) -> Built {
     }
 }
 
+/// `CAST(e AS VARBINARY(n))`, `CAST(e AS BINARY(n))`: the bytes, cut to the length, and filled up with zeros.
+///
+/// # Errors
+/// `e` cannot be cast to BYTES.
+pub fn cast_to_octets(e: Expr, to: Characters, try_cast: bool) -> Built {
+    Ok(functions::encoding::resized(cast(e, &DataType::Bytes, try_cast)?, to))
+}
+
 /// `e [NOT] LIKE pattern [ESCAPE c]`.
 ///
 /// # Errors
@@ -680,6 +740,16 @@ pub fn like(e: Expr, pattern: Expr, escape: Option<char>, negated: bool) -> Buil
     let (e, pattern) = (string_operand(e, "LIKE")?, string_operand(pattern, "LIKE")?);
     let like = functions::pattern::like(e, pattern, escape)?;
     if negated { not(like) } else { Ok(like) }
+}
+
+/// `e [NOT] SIMILAR TO pattern [ESCAPE c]`.
+///
+/// # Errors
+/// Not STRINGs, or the pattern is none, or has something that is not supported.
+pub fn similar(e: Expr, pattern: Expr, escape: Option<char>, negated: bool) -> Built {
+    let (e, pattern) = (string_operand(e, "SIMILAR TO")?, string_operand(pattern, "SIMILAR TO")?);
+    let similar = functions::similar::similar(e, pattern, escape)?;
+    if negated { not(similar) } else { Ok(similar) }
 }
 
 fn string_operand(e: Expr, operator: &str) -> Built {
@@ -717,21 +787,24 @@ pub fn json_value(doc: Expr, path: Expr, returning: &DataType, on_empty: Otherwi
     })
 }
 
-/// `JSON_QUERY` with its clauses.
+/// `JSON_QUERY` with its clauses: STRING, or ARRAY<STRING>.
 ///
 /// # Errors
-/// The path is no path.
+/// The path is no path, or the clauses do not fit the type.
 pub fn json_query(
     doc: Expr,
     path: Expr,
     wrapper: Wrapper,
     on_empty: QueryOtherwise,
     on_error: QueryOtherwise,
+    is_array: bool,
 ) -> Built {
     let types = format!("({}, {})", doc.data_type, path.data_type);
-    explained(json::query(doc, path, wrapper, on_empty, on_error), || {
-        format!("JSON_QUERY takes (STRING, STRING literal), not {types}")
-    })
+    let query = match is_array {
+        true => json::query_array(doc, path, wrapper, on_empty, on_error),
+        false => json::query(doc, path, wrapper, on_empty, on_error),
+    };
+    explained(query, || format!("JSON_QUERY takes (STRING, STRING literal), not {types}"))
 }
 
 /// `JSON_OBJECT` or `JSON_ARRAY` with its clause.
@@ -740,6 +813,23 @@ pub fn json_query(
 /// A value has no JSON text.
 pub fn json_made(name: &str, args: Vec<Expr>, with_nulls: bool) -> Built {
     explained(functions::json_made(name, args, with_nulls), || format!("{name} takes string literals as keys"))
+}
+
+/// `JSON(text)` as a value of `JSON_OBJECT` or `JSON_ARRAY`: put in as JSON, not as a string.
+///
+/// # Errors
+/// It is no STRING.
+pub fn json_raw(args: Vec<Expr>) -> Built {
+    explained(functions::json_raw(args), || "JSON takes one STRING".to_owned())
+}
+
+/// The key of `JSON_OBJECTAGG`: a row in which it is NULL fails.
+///
+/// # Errors
+/// It is no STRING.
+pub fn json_key(key: Expr) -> Built {
+    let data_type = key.data_type.clone();
+    explained(functions::json_key(key), || format!("the key of JSON_OBJECTAGG must be a STRING, not {data_type}"))
 }
 
 /// `JSON_EXISTS` with its clause.
@@ -815,7 +905,11 @@ pub fn timestamp_add(unit: TimeUnit, n: Expr, e: Expr) -> Built {
     };
     let interval = binary(BinaryOp::Multiply, interval, n)?;
     let below_day = calendar::unit_ms(unit).is_some_and(|ms| ms < calendar::MS_PER_DAY);
-    let e = if e.data_type == DataType::Date && below_day { cast(e, &DataType::Timestamp(3), false)? } else { e };
+    let e = if e.data_type == DataType::Date && below_day { cast(e, &DataType::Timestamp(6), false)? } else { e };
+    if e.data_type == DataType::Time && interval.data_type == DataType::IntervalYearMonth {
+        // No month changes a time of day.
+        return case(None, vec![(is_test(Test::Null, interval, true)?, e)], None);
+    }
     binary(BinaryOp::Add, e, interval)
 }
 
@@ -926,7 +1020,8 @@ pub fn row(items: Vec<Expr>) -> Built {
 // ---- Units and trees --------------------------------------------------------------------------------------------
 
 /// Names of the units; the first of a unit is the one that is shown.
-const UNITS: [(&str, TimeUnit); 23] = [
+const UNITS: [(&str, TimeUnit); 24] = [
+    ("NANOSECOND", TimeUnit::Nanosecond),
     ("MICROSECOND", TimeUnit::Microsecond),
     ("MILLISECOND", TimeUnit::Millisecond),
     ("SECOND", TimeUnit::Second),

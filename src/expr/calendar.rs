@@ -184,12 +184,34 @@ pub fn extract_us(unit: TimeUnit, wall_us: i64) -> i64 {
     let ms = wall_us.div_euclid(US_PER_MS);
     match unit {
         TimeUnit::Microsecond => (ms % 1000) * 1000 + wall_us.rem_euclid(US_PER_MS),
+        TimeUnit::Nanosecond => extract_us(TimeUnit::Microsecond, wall_us) * 1000,
         TimeUnit::Millisecond => ms % 1000,
         TimeUnit::Second => ms % 60_000 / 1000,
         TimeUnit::Minute => ms % 3_600_000 / 60_000,
         TimeUnit::Hour => ms % MS_PER_DAY / 3_600_000,
         TimeUnit::Epoch => ms / 1000,
         _ => extract_day(unit, ms / MS_PER_DAY),
+    }
+}
+
+/// EXTRACT from an interval in ms.
+pub fn extract_day_time(unit: TimeUnit, ms: i64) -> Option<i64> {
+    match unit {
+        TimeUnit::Day => Some(ms / MS_PER_DAY),
+        TimeUnit::Hour => Some(ms % MS_PER_DAY / 3_600_000),
+        TimeUnit::Minute => Some(ms % 3_600_000 / 60_000),
+        TimeUnit::Second => Some(ms % 60_000 / 1000),
+        _ => None,
+    }
+}
+
+/// EXTRACT from an interval in months. As in Flink the months 0 to 3 are the first quarter, 4 to 6 the second.
+pub fn extract_year_month(unit: TimeUnit, months: i64) -> Option<i64> {
+    match unit {
+        TimeUnit::Year => Some(months / 12),
+        TimeUnit::Quarter => Some((months % 12 - 1) / 3 + 1),
+        TimeUnit::Month => Some(months % 12),
+        _ => None,
     }
 }
 
@@ -217,7 +239,11 @@ pub fn round_day(unit: TimeUnit, days: i64, ceil: bool) -> i64 {
 /// units CEIL looks at the date alone.
 pub fn round_us(unit: TimeUnit, wall_us: i64, ceil: bool) -> i64 {
     let step_ms = match unit {
-        TimeUnit::Microsecond => return wall_us,
+        TimeUnit::Nanosecond | TimeUnit::Microsecond => return wall_us,
+        // The one unit for which CEIL sees what lies below a millisecond.
+        TimeUnit::Millisecond if ceil => {
+            return wall_us.saturating_add(US_PER_MS - 1).div_euclid(US_PER_MS).saturating_mul(US_PER_MS);
+        }
         TimeUnit::Week => None,
         _ => unit_ms(unit),
     };

@@ -37,7 +37,7 @@ pub fn exists(from: &DataType, to: &DataType) -> bool {
         (T::String | T::Boolean, to) if to.is_numeric() => true,
         (from, T::Boolean) => from.is_integer() || matches!(from, T::Decimal(..)),
         (T::IntervalDayTime | T::IntervalYearMonth, to) => to.is_integer(),
-        (T::Date, T::Timestamp(_) | T::TimestampLtz(_)) => true,
+        (T::Date | T::Time, T::Timestamp(_) | T::TimestampLtz(_)) => true,
         (T::Timestamp(_) | T::TimestampLtz(_), T::Date | T::Time | T::Timestamp(_) | T::TimestampLtz(_)) => true,
         (T::Array(from), T::Array(to)) => exists(from, to),
         (T::Map(key, value), T::Map(to_key, to_value)) => exists(key, to_key) && exists(value, to_value),
@@ -112,6 +112,16 @@ fn cast(arg: &Operand, from: &DataType, to: &DataType, scope: &mut Scope<'_>) ->
                 let Some(day) = days.get(row) else { return Ok(None) };
                 let wall = i64::from(day).checked_mul(US_PER_DAY).ok_or("the date is out of range")?;
                 Ok(Some(if local { calendar::to_instant(&zone, wall) } else { wall }))
+            })
+        }
+        // A time of day stands on 1 January 1970.
+        (T::Time, T::Timestamp(precision) | T::TimestampLtz(precision)) => {
+            let times = arg.numbers::<Time32MillisecondType>();
+            let zone = matches!(to, T::TimestampLtz(_)).then(|| scope.context.time_zone.clone());
+            let us = |ms: i32| calendar::truncate_us(i64::from(ms) * US_PER_MS, *precision);
+            make_numbers::<TimestampMicrosecondType>(scope, &arrow_type, |row| {
+                let us = times.get(row).map(us);
+                Ok(us.map(|us| zone.as_ref().map_or(us, |zone| calendar::to_instant(zone, us))))
             })
         }
         (T::Timestamp(_) | T::TimestampLtz(_), _) => from_timestamp(arg, from, to, scope),

@@ -17,35 +17,12 @@ use arrow_array::{
 use serde::{Deserialize, Serialize};
 
 use super::Position;
+use super::scalar::{self, Scalar};
 use super::sketch::{DistinctSketch, QuantileSketch};
 use crate::expr::AggregateCall;
 use crate::expr::DataType;
 use crate::expr::aggregate::{AggregateKind, Parameter};
-
-/// One value of an argument.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Scalar {
-    /// Integers, dates, times, timestamps, booleans.
-    Integer(i64),
-    Double(f64),
-    Decimal(i128),
-    String(Box<str>),
-    /// A value whose identity alone counts (COUNT of other types).
-    Opaque,
-}
-
-impl Scalar {
-    /// Order of MIN and MAX; `None` with a NaN, as Java's `<` and `>` are false then.
-    fn order(&self, other: &Scalar) -> Option<Ordering> {
-        match (self, other) {
-            (Scalar::Integer(a), Scalar::Integer(b)) => Some(a.cmp(b)),
-            (Scalar::Double(a), Scalar::Double(b)) => a.partial_cmp(b),
-            (Scalar::Decimal(a), Scalar::Decimal(b)) => Some(a.cmp(b)),
-            (Scalar::String(a), Scalar::String(b)) => Some(a.cmp(b)),
-            _ => None,
-        }
-    }
-}
+use crate::expr::functions::json;
 
 /// What one aggregate knows about one group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -88,6 +65,8 @@ pub enum Accumulator {
     Values(BTreeMap<u64, u64>),
     ApproxDistinct(DistinctSketch),
     ApproxValues(QuantileSketch),
+    /// ARRAY_AGG, JSON_ARRAYAGG and JSON_OBJECTAGG: all values, in order.
+    Items(Vec<(Position, Scalar)>),
 }
 
 impl Accumulator {
@@ -117,6 +96,9 @@ impl Accumulator {
             (AggregateKind::Percentile, _) => Accumulator::Values(BTreeMap::new()),
             (AggregateKind::ApproxCountDistinct, _) => Accumulator::ApproxDistinct(DistinctSketch::default()),
             (AggregateKind::ApproxPercentile, _) => Accumulator::ApproxValues(QuantileSketch::default()),
+            (AggregateKind::ArrayAgg | AggregateKind::JsonObjectAgg | AggregateKind::JsonArrayAgg, _) => {
+                Accumulator::Items(Vec::new())
+            }
             (AggregateKind::Sum | AggregateKind::Avg, Some(DataType::Decimal(..))) => {
                 Accumulator::Decimal { sum: Some(0), count: 0 }
             }
@@ -166,9 +148,14 @@ impl Accumulator {
             }
             Accumulator::Last(last) => *last = Some((position, argument.scalar(row))),
             Accumulator::Texts(texts) => texts.push((position, argument.string(row).into())),
-            Accumulator::Values(values) => *values.entry(ordered_bits(argument.double(row))).or_default() += 1,
+            Accumulator::Values(values) => {
+                if let Some((value, count)) = argument.weighted(row) {
+                    *values.entry(ordered_bits(value)).or_default() += count;
+                }
+            }
             Accumulator::ApproxDistinct(sketch) => sketch.add(&argument.key(row)),
             Accumulator::ApproxValues(sketch) => sketch.add(argument.double(row)),
+            Accumulator::Items(items) => items.push((position, argument.scalar(row))),
         }
     }
 
@@ -237,6 +224,10 @@ impl Accumulator {
             }
             (Accumulator::ApproxDistinct(sketch), Accumulator::ApproxDistinct(other)) => sketch.merge(&other),
             (Accumulator::ApproxValues(sketch), Accumulator::ApproxValues(other)) => sketch.merge(&other),
+            (Accumulator::Items(items), Accumulator::Items(others)) => {
+                items.extend(others);
+                items.sort_by_key(|(position, _)| *position);
+            }
             // What is left has no values to give, or is of another aggregate, which does not happen.
             _ => {}
         }
@@ -329,7 +320,7 @@ pub enum Argument<'a> {
     Timestamp(&'a TimestampMicrosecondArray),
     /// The same value for every row.
     One(&'a Scalar),
-    /// Other types can only be counted; DISTINCT works on their comparable bytes, which the caller gives.
+    /// Another type; DISTINCT works on its comparable bytes, which the caller gives.
     Opaque(&'a ArrayRef, Option<&'a arrow_row::Rows>),
 }
 
@@ -402,6 +393,22 @@ impl<'a> Argument<'a> {
         }
     }
 
+    /// A value of PERCENTILE and how often it counts; `None` where that is not at all.
+    fn weighted(&self, row: usize) -> Option<(f64, u64)> {
+        let parts = match self {
+            Argument::Opaque(column, _) => Scalar::of(column.as_ref(), row),
+            Argument::One(value @ Scalar::List(_)) => (*value).clone(),
+            _ => return Some((self.double(row), 1)),
+        };
+        match parts {
+            Scalar::List(parts) => match *parts {
+                [Scalar::Double(value), Scalar::Integer(count)] if count > 0 => Some((value, count.unsigned_abs())),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     fn decimal(&self, row: usize) -> i128 {
         match self {
             Argument::Decimal(a) => a.value(row),
@@ -420,7 +427,8 @@ impl<'a> Argument<'a> {
 
     fn scalar(&self, row: usize) -> Scalar {
         match self {
-            Argument::None | Argument::Opaque(..) => Scalar::Opaque,
+            Argument::None => Scalar::Opaque,
+            Argument::Opaque(column, _) => Scalar::of(column.as_ref(), row),
             Argument::One(value) => (*value).clone(),
             Argument::Float32(_) | Argument::Float64(_) => Scalar::Double(self.double(row)),
             Argument::Decimal(a) => Scalar::Decimal(a.value(row)),
@@ -533,6 +541,7 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
         Accumulator::Texts(texts) if !texts.is_empty() => {
             Some(texts.iter().map(|(_, text)| &**text).collect::<Vec<_>>().join(separator))
         }
+        Accumulator::Items(items) => Some(json_text(call.kind, items)),
         Accumulator::Least(Some(Scalar::String(value)))
         | Accumulator::Greatest(Some(Scalar::String(value)))
         | Accumulator::First(Some((_, Scalar::String(value))))
@@ -579,7 +588,7 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
             }
         }
         DataType::String => Arc::new(groups.map(|a| a.as_deref().and_then(strings)).collect::<StringArray>()),
-        DataType::Array(_) => {
+        DataType::Array(_) if call.kind.is_percentile() => {
             let mut lists = ListBuilder::new(Float64Builder::new());
             for accumulator in groups {
                 let values: Vec<Option<f64>> = match accumulator.as_deref() {
@@ -595,10 +604,44 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
             Arc::new(lists.finish())
         }
         other => {
-            let rows = groups.len();
-            new_null_array(&other.arrow(), rows)
+            let values: Vec<Option<Scalar>> = groups.map(|a| a.as_deref().and_then(|a| kept(call, a))).collect();
+            scalar::column(other, &values.iter().map(Option::as_ref).collect::<Vec<_>>())
         }
     }
+}
+
+/// A result that is one of the values, or all of them.
+fn kept(call: &AggregateCall, accumulator: &Accumulator) -> Option<Scalar> {
+    match accumulator {
+        Accumulator::First(Some((_, value))) | Accumulator::Last(Some((_, value))) => Some(value.clone()),
+        Accumulator::Items(items) if !items.is_empty() => {
+            let item = |item: &Scalar| match (item, &call.parameter) {
+                (Scalar::List(row), Parameter::WithNulls(true)) => row.first().cloned().unwrap_or(Scalar::Null),
+                (value, _) => value.clone(),
+            };
+            Some(Scalar::List(items.iter().map(|(_, value)| item(value)).collect()))
+        }
+        _ => None,
+    }
+}
+
+/// The JSON of an array's items, or of an object's members, its keys sorted as Java sorts strings.
+fn json_text(kind: AggregateKind, items: &[(Position, Scalar)]) -> String {
+    if kind == AggregateKind::JsonArrayAgg {
+        let texts = items.iter().map(|(_, item)| if let Scalar::String(text) = item { &**text } else { "null" });
+        return format!("[{}]", texts.collect::<Vec<_>>().join(","));
+    }
+    let mut members: BTreeMap<Vec<u16>, String> = BTreeMap::new();
+    for (_, item) in items {
+        if let Scalar::List(member) = item
+            && let [Scalar::String(key), Scalar::String(value)] = &**member
+        {
+            let mut text = String::new();
+            json::quoted(key, &mut text);
+            members.insert(key.encode_utf16().collect(), format!("{text}:{value}"));
+        }
+    }
+    format!("{{{}}}", members.into_values().collect::<Vec<_>>().join(","))
 }
 
 /// The nearest DECIMAL(38, scale), half away from zero.
@@ -626,7 +669,7 @@ mod tests {
     fn call(kind: AggregateKind, distinct: bool, parameters: Vec<build::Expr>, of: DataType) -> AggregateCall {
         let mut arguments = vec![build::column(0, of)];
         arguments.extend(parameters);
-        AggregateCall::new(kind, arguments, distinct, None).expect("a call")
+        AggregateCall::new(kind, arguments, None, distinct, None).expect("a call")
     }
 
     fn at(lsn: u64) -> Position {

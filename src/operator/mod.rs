@@ -33,6 +33,7 @@ pub mod pattern;
 pub mod project;
 pub mod retention;
 pub mod rows;
+mod scalar;
 pub mod session_aggregate;
 pub mod session_timers;
 mod sketch;

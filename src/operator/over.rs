@@ -686,7 +686,7 @@ mod tests {
 
     fn sum(frame: Frame) -> Over {
         let x = build::column(2, DataType::BigInt);
-        let call = AggregateCall::new(AggregateKind::Sum, vec![x.clone()], false, None).expect("a sum");
+        let call = AggregateCall::new(AggregateKind::Sum, vec![x.clone()], None, false, None).expect("a sum");
         over(frame, OverFunction::Aggregate(Box::new(call)), vec![x])
     }
 

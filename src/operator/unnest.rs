@@ -1,7 +1,9 @@
 //! UNNEST: a row once for each element of an array, with the element's columns behind its own.
 
+use std::sync::Arc;
+
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, UInt32Array};
+use arrow_array::{Array, ArrayRef, Int32Array, UInt32Array};
 use arrow_select::take::take;
 
 use super::{Chunk, Named, Operator, OperatorError, Sides};
@@ -14,12 +16,14 @@ pub struct Unnest {
     array: Expr,
     /// A row without elements stays, with NULLs.
     outer: bool,
+    /// WITH ORDINALITY: behind the element's columns stands its number, from 1.
+    ordinality: bool,
 }
 
 impl Unnest {
     /// Takes `array` apart.
-    pub fn new(named: Named, array: Expr, outer: bool) -> Unnest {
-        Unnest { named, array, outer }
+    pub fn new(named: Named, array: Expr, outer: bool, ordinality: bool) -> Unnest {
+        Unnest { named, array, outer, ordinality }
     }
 }
 
@@ -31,17 +35,19 @@ impl Operator for Unnest {
         };
         let (input, arrays) = input.evaluated(&self.named, sides, evaluate);
         let Some(lists) = arrays.as_list_opt::<i32>() else { return Ok(input) };
-        let (mut rows, mut elements) = (Vec::new(), Vec::new());
+        let (mut rows, mut elements, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for (row, bounds) in lists.value_offsets().windows(2).enumerate() {
             let [from, to] = *bounds else { continue };
             let own = if lists.is_valid(row) { from..to } else { from..from };
             if own.is_empty() && self.outer {
                 rows.push(row as u32);
                 elements.push(None);
+                numbers.push(None);
             }
             for element in own {
                 rows.push(row as u32);
                 elements.push(Some(element as u32));
+                numbers.push(Some(element - from + 1));
             }
         }
         let mut output = input.repeat(&rows)?;
@@ -57,6 +63,9 @@ impl Operator for Unnest {
                     push(column, elements.iter().map(valid).collect())?;
                 }
             }
+        }
+        if self.ordinality {
+            output.columns.push(Arc::new(Int32Array::from(numbers)));
         }
         Ok(output)
     }

@@ -6,9 +6,11 @@
 
 use std::cell::{Cell, RefCell};
 
+use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
-    CastKind, CeilFloorKind, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgOperator, FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Value, ValueWithSpan,
+    CaseWhen, CastKind, CeilFloorKind, DataType, DateTimeField, Expr, ExtractSyntax, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgOperator, FunctionArgumentList, FunctionArguments, Ident, Interval, ObjectName, Value,
+    ValueWithSpan,
 };
 use sqlparser::dialect::Dialect;
 use sqlparser::keywords::Keyword;
@@ -90,6 +92,38 @@ impl FlinkDialect {
         Ok(Expr::Cast { kind, expr, data_type, format: None })
     }
 
+    /// `CASE [operand] WHEN … THEN … [ELSE …] END`; behind an operand several values may share a WHEN.
+    fn case(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+        let case_token = AttachedToken(parser.next_token());
+        let operand = match parser.parse_keyword(Keyword::WHEN) {
+            true => None,
+            false => {
+                let operand = parser.parse_expr()?;
+                parser.expect_keyword_is(Keyword::WHEN)?;
+                Some(Box::new(operand))
+            }
+        };
+        let mut conditions = Vec::new();
+        loop {
+            let mut values = vec![parser.parse_expr()?];
+            while operand.is_some() && parser.consume_token(&Token::Comma) {
+                values.push(parser.parse_expr()?);
+            }
+            parser.expect_keyword_is(Keyword::THEN)?;
+            let result = parser.parse_expr()?;
+            conditions.extend(values.into_iter().map(|condition| CaseWhen { condition, result: result.clone() }));
+            if !parser.parse_keyword(Keyword::WHEN) {
+                break;
+            }
+        }
+        let else_result = match parser.parse_keyword(Keyword::ELSE) {
+            true => Some(Box::new(parser.parse_expr()?)),
+            false => None,
+        };
+        let end_token = AttachedToken(parser.expect_keyword(Keyword::END)?);
+        Ok(Expr::Case { case_token, end_token, operand, conditions, else_result })
+    }
+
     /// `JSON_VALUE(doc, path clauses)` and its like: a call whose clauses are arguments named after them.
     fn json(&self, parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
         let name = parser.parse_identifier()?;
@@ -110,8 +144,8 @@ impl FlinkDialect {
     }
 
     /// `JSON_OBJECT([KEY] key VALUE value, … [NULL | ABSENT ON NULL])` and `JSON_ARRAY(value, … [… ON NULL])`: a call
-    /// whose clause is an argument of that name.
-    fn json_made(&self, parser: &mut Parser<'_>, is_object: bool) -> Result<Expr, ParserError> {
+    /// whose clause is an argument of that name. The aggregates JSON_OBJECTAGG and JSON_ARRAYAGG alike, with FILTER.
+    fn json_made(&self, parser: &mut Parser<'_>, is_object: bool, is_aggregate: bool) -> Result<Expr, ParserError> {
         const FORM: &str = "write JSON_OBJECT('a' VALUE x, 'b' VALUE y) or JSON_ARRAY(x, y)";
         let TokenWithSpan { token, span } = parser.next_token();
         let Token::Word(name) = token else { return self.refuse(span, "a function must stand here", FORM) };
@@ -148,10 +182,11 @@ impl FlinkDialect {
                     parser.advance_token();
                 }
                 let key = parser.peek_token();
-                if !matches!(key.token, Token::SingleQuotedString(_)) {
+                if !is_aggregate && !matches!(key.token, Token::SingleQuotedString(_)) {
                     return self.refuse(key.span, "a key of JSON_OBJECT must be a constant string", FORM);
                 }
-                args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(parser.parse_value()?))));
+                let key = if is_aggregate { parser.parse_expr()? } else { Expr::Value(parser.parse_value()?) };
+                args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(key)));
                 let separator = parser.next_token();
                 if word(&separator.token) != "VALUE" && separator.token != Token::Colon {
                     return self.refuse(separator.span, "VALUE must follow the key", FORM);
@@ -160,7 +195,18 @@ impl FlinkDialect {
             args.push(FunctionArg::Unnamed(FunctionArgExpr::Expr(parser.parse_expr()?)));
         }
         parser.expect_token(&Token::RParen)?;
-        Ok(call(name.into_ident(span), args))
+        let mut made = call(name.into_ident(span), args);
+        if let Expr::Function(function) = &mut made
+            && is_aggregate
+            && word(&parser.peek_token_ref().token) == "FILTER"
+        {
+            parser.advance_token();
+            parser.expect_token(&Token::LParen)?;
+            parser.expect_keyword_is(Keyword::WHERE)?;
+            function.filter = Some(Box::new(parser.parse_expr()?));
+            parser.expect_token(&Token::RParen)?;
+        }
+        Ok(made)
     }
 
     /// `RETURNING type`, `… WRAPPER`, `… ON EMPTY`, `… ON ERROR`: its name and its words, its type or its default.
@@ -437,6 +483,14 @@ impl Dialect for FlinkDialect {
         true
     }
 
+    fn supports_window_function_null_treatment_arg(&self) -> bool {
+        true
+    }
+
+    fn supports_comma_separated_trim(&self) -> bool {
+        true
+    }
+
     fn supports_group_by_expr(&self) -> bool {
         true
     }
@@ -505,11 +559,13 @@ impl Dialect for FlinkDialect {
             }
             "CAST" if call => Some(self.cast(parser, CastKind::Cast)),
             "TRY_CAST" if call => Some(self.cast(parser, CastKind::TryCast)),
+            "CASE" if !call => Some(self.case(parser)),
             "EXTRACT" if call => Some(self.extract(parser)),
             "FLOOR" if call => Some(self.floor(parser, true)),
             "CEIL" | "CEILING" if call => Some(self.floor(parser, false)),
             "JSON_VALUE" | "JSON_QUERY" | "JSON_EXISTS" if call => Some(self.json(parser)),
-            "JSON_OBJECT" | "JSON_ARRAY" if call => Some(self.json_made(parser, word == "JSON_OBJECT")),
+            "JSON_OBJECT" | "JSON_ARRAY" if call => Some(self.json_made(parser, word == "JSON_OBJECT", false)),
+            "JSON_OBJECTAGG" | "JSON_ARRAYAGG" if call => Some(self.json_made(parser, word == "JSON_OBJECTAGG", true)),
             "MAP" if *next == Token::LBracket => Some(self.map(parser)),
             "INTERVAL" => Some(self.interval(parser)),
             "DATE" | "TIME" | "TIMESTAMP" if string => Some(self.prefixed(parser)),

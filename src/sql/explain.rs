@@ -6,7 +6,8 @@ mod pattern;
 use std::fmt::{self, Write as _};
 
 use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
-use crate::expr::aggregate::Parameter;
+use crate::expr::aggregate::{AggregateKind, Parameter};
+use crate::expr::build::{Expr, ExprKind};
 use crate::expr::{AggregateCall, Field, Schema};
 
 impl Plan {
@@ -144,7 +145,7 @@ impl Plan {
                 writeln!(out, "{pad}Window")?;
                 writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
             }
-            Node::Unnest { input, array, outer } => {
+            Node::Unnest { input, array, outer, ordinality: _ } => {
                 writeln!(out, "{pad}Unnest")?;
                 let rows = if *outer { ", rows without elements too" } else { "" };
                 writeln!(out, "{pad}    {}{rows}", array.display(&input.schema))?;
@@ -247,11 +248,20 @@ impl fmt::Display for Call<'_> {
         let AggregateCall { kind, argument, parameter, distinct, filter, data_type: _ } = self.0;
         let distinct = if *distinct { "DISTINCT " } else { "" };
         write!(f, "{}({distinct}", kind.name())?;
-        match argument {
-            Some(argument) => write!(f, "{}", argument.display(self.1))?,
-            None => f.write_str("*")?,
+        match (argument, parameter) {
+            (Some(Expr { kind: ExprKind::Row(items), .. }), Parameter::WithNulls(true)) if items.len() == 1 => {
+                items.iter().try_for_each(|item| write!(f, "{}", item.display(self.1)))?;
+            }
+            (Some(argument), _) => write!(f, "{}", argument.display(self.1))?,
+            (None, _) => f.write_str("*")?,
         }
         match parameter {
+            Parameter::WithNulls(with_nulls) => f.write_str(match (kind, with_nulls) {
+                (AggregateKind::ArrayAgg, true) => " RESPECT NULLS",
+                (AggregateKind::ArrayAgg, false) => " IGNORE NULLS",
+                (_, true) => " NULL ON NULL",
+                (_, false) => " ABSENT ON NULL",
+            })?,
             Parameter::None => {}
             Parameter::Separator(separator) => write!(f, ", '{}'", separator.replace('\'', "''"))?,
             Parameter::Percentages { values, array: false } => {

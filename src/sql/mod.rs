@@ -21,13 +21,13 @@
 //! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; `FROM a, b WHERE …`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`; `JOIN`, `LEFT`), lookup (`FOR SYSTEM_TIME AS OF a._arrival` with a `[table.NAME]`; `JOIN`, `LEFT`), window (all kinds; `[NOT] IN`, `[NOT] EXISTS` with a sub-query) |
 //! | patterns | `MATCH_RECOGNIZE` as Flink has it, with `WITHIN`: see `docs/match_recognize.md` |
 //! | JSON | `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS`, `JSON_OBJECT`, `JSON_ARRAY` with their clauses, `IS JSON` |
-//! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN [SYMMETRIC]`, `LIKE … ESCAPE`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `m['k']`, `ROW(…)`, `ARRAY[…]`, `MAP[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
+//! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN [SYMMETRIC]`, `LIKE … ESCAPE`, `SIMILAR TO`, `OVERLAPS`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `m['k']`, `ROW(…)`, `ARRAY[…]`, `MAP[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
 //!
 //! Refused, at the place and with what to write:
 //!
 //! | | |
 //! |---|---|
-//! | not yet | `SESSION` without `GROUP BY`, `WITH ORDINALITY`, `,` in `FROM` between more than two, `FILTER` with `OVER`, further aggregates, `MULTISET`, year-month windows |
+//! | not yet | `SESSION` without `GROUP BY`, `,` in `FROM` between more than two, `FILTER` with `OVER`, `WITHIN GROUP`, `MULTISET` (`COLLECT`), year-month windows |
 //! | never: its state has no bound | `GROUP BY` without a window, joins without a bound in time, the last row of a key, Top-N without a window, aggregates over a whole stream, `SELECT DISTINCT` and `ORDER BY` otherwise, `UNION`, `EXCEPT`, `INTERSECT`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
 //! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
 //! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `::`, `==`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |

@@ -73,7 +73,8 @@ pub enum Node {
     Window { input: Box<Plan>, window: WindowSpec },
     /// Each row once for every element of an array, with the element (of a ROW, its fields) behind the row's columns.
     /// `outer`: a row without elements stays, with NULLs.
-    Unnest { input: Box<Plan>, array: Expr, outer: bool },
+    /// Where it has `ordinality`, a last column numbers them (INT, from 1).
+    Unnest { input: Box<Plan>, array: Expr, outer: bool, ordinality: bool },
     /// GROUPING SETS: each row once for every set; behind the input's columns stand the keys, NULL where the set has
     /// them not, and the set's number (INT).
     Expand {

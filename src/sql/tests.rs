@@ -751,10 +751,10 @@ fn grouping_over_a_window_is_checked() {
         ("SUM(temp, hum) AS x", "GROUP BY window_start, window_end", "SUM takes one argument", "SUM(temp, hum)"),
         ("COUNT(*) FILTER (WHERE temp) AS x", "GROUP BY window_start, window_end", "FILTER needs a BOOLEAN", "temp"),
         (
-            "ARRAY_AGG(device) AS x",
+            "COLLECT(device) AS x",
             "GROUP BY window_start, window_end",
-            "ARRAY_AGG is not supported yet",
-            "ARRAY_AGG(device)",
+            "there is no type MULTISET, which COLLECT makes",
+            "COLLECT(device)",
         ),
         ("LISTAGG(temp) AS x", "GROUP BY window_start, window_end", "LISTAGG does not take DOUBLE", "LISTAGG(temp)"),
         (

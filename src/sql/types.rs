@@ -59,6 +59,19 @@ pub fn characters(text: &str) -> Option<Characters> {
     (is_padded || is_cut).then_some(Characters { length, is_padded })
 }
 
+/// The length of `VARBINARY(n)` or `BINARY[(n)]`, which CAST takes and no column has.
+pub fn octets(text: &str) -> Option<Characters> {
+    let (name, length) = match text.trim().strip_suffix(')') {
+        Some(rest) => rest.split_once('(').map(|(name, length)| (name, length.trim()))?,
+        None => (text, "1"),
+    };
+    let name = name.trim().to_ascii_uppercase();
+    let is_padded = name == "BINARY";
+    let is_cut = matches!(name.as_str(), "VARBINARY" | "BINARY VARYING") && text.contains('(');
+    let length = length.parse().ok().filter(|length| *length > 0)?;
+    (is_padded || is_cut).then_some(Characters { length, is_padded })
+}
+
 /// Parses the name of a type.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod clock;
+mod collected;
 mod commands;
 mod config_errors;
 mod conformance;
@@ -38,4 +39,5 @@ mod structure;
 mod support;
 mod tcp;
 mod torn;
+mod values;
 mod versions;

@@ -263,7 +263,7 @@ impl Interpreter {
                     windows.of(&row).into_iter().map(with).collect()
                 })
             }
-            Node::Unnest { input, array, outer } => {
+            Node::Unnest { input, array, outer, ordinality: false } => {
                 let (stream, fields) = (self.node(input), fields_of(input));
                 let named = self.named("unnest", &fields);
                 let width = plan.schema.fields.len() - fields.len();

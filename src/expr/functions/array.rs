@@ -16,7 +16,7 @@ use arrow_select::concat::concat;
 use arrow_select::take::take;
 
 use super::conditional::{Lists, equal_items, per_row};
-use super::{Function, Refusal, Resolved, call, exactly, int, string, typed};
+use super::{Function, Refusal, Resolved, call, exactly, fallible_call, int, string, typed};
 use crate::expr::build::{self, Expr};
 use crate::expr::row::RowKeys;
 use crate::expr::types::DataType;
@@ -380,7 +380,7 @@ fn array_join(args: Vec<Expr>) -> Resolved {
     for replacement in args {
         list.push(string(replacement)?);
     }
-    Ok(super::fallible_call("ARRAY_JOIN", list, DataType::String, |args, scope| {
+    Ok(fallible_call("ARRAY_JOIN", list, DataType::String, |args, scope| {
         let missing = new_null_array(&DataType::String.arrow(), scope.rows);
         let Some(items) = Items::new(args, 1, &DataType::String, false) else { return missing };
         let Some(values) = items.values.as_string_opt::<i32>() else { return missing };
@@ -432,19 +432,40 @@ pub fn string_lists(
     value: impl Fn(&[Operand], usize) -> Option<Vec<Option<String>>> + Send + Sync + 'static,
 ) -> Expr {
     call(name, args, DataType::Array(Box::new(DataType::String)), move |args, scope| {
-        let field = ArrowField::new("item", DataType::String.arrow(), true);
-        let mut builder = ListBuilder::new(StringBuilder::new()).with_field(field);
-        for row in 0..scope.rows {
-            match value(args, row) {
-                Some(parts) => {
-                    for part in parts {
-                        builder.values().append_option(part);
-                    }
-                    builder.append(true);
-                }
-                None => builder.append(false),
-            }
-        }
-        Arc::new(builder.finish())
+        make_string_lists(scope, |row| Ok(value(args, row)))
     })
+}
+
+/// The same of a call that can fail on a row.
+pub fn fallible_string_lists(
+    name: &'static str,
+    args: Vec<Expr>,
+    value: impl Fn(&[Operand], usize) -> Result<Option<Vec<Option<String>>>, String> + Send + Sync + 'static,
+) -> Expr {
+    fallible_call(name, args, DataType::Array(Box::new(DataType::String)), move |args, scope| {
+        make_string_lists(scope, |row| value(args, row))
+    })
+}
+
+fn make_string_lists(
+    scope: &mut Scope<'_>,
+    mut value: impl FnMut(usize) -> Result<Option<Vec<Option<String>>>, String>,
+) -> ArrayRef {
+    let field = ArrowField::new("item", DataType::String.arrow(), true);
+    let mut builder = ListBuilder::new(StringBuilder::new()).with_field(field);
+    for row in 0..scope.rows {
+        let parts = match value(row) {
+            Ok(parts) => parts,
+            Err(reason) => {
+                scope.fail(row, reason);
+                None
+            }
+        };
+        let valid = parts.is_some();
+        for part in parts.unwrap_or_default() {
+            builder.values().append_option(part);
+        }
+        builder.append(valid);
+    }
+    Arc::new(builder.finish())
 }

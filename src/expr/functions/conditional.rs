@@ -6,7 +6,7 @@ use arrow_array::{Array, ArrayRef, new_null_array};
 use arrow_select::interleave::interleave;
 
 use super::{Function, Refusal, Resolved, call, exactly, fallible_call};
-use crate::expr::build::{self, BinaryOp, Expr};
+use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Value};
 use crate::expr::eval;
 use crate::expr::types::DataType;
 use crate::expr::vector::{Operand, Scope, make_booleans, make_numbers};
@@ -21,7 +21,21 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "CARDINALITY", parameters: "ARRAY or MAP", resolve: cardinality },
     Function { name: "ELEMENT", parameters: "ARRAY", resolve: single_element },
     Function { name: "ARRAY_CONTAINS", parameters: "ARRAY, value", resolve: array_contains },
+    Function { name: "TYPEOF", parameters: "value [, BOOLEAN literal]", resolve: type_of },
 ];
+
+/// The type's name. Forebay knows of no NOT NULL and of no lengths: `TYPEOF('a')` is STRING, where Flink says
+/// CHAR(1) NOT NULL.
+fn type_of(args: Vec<Expr>) -> Resolved {
+    let mut args = args.into_iter();
+    let value = args.next().ok_or(Refusal::Arguments)?;
+    match (args.next().map(|flag| flag.kind), args.next()) {
+        (None | Some(ExprKind::Literal(Value::Boolean(_))), None) => {
+            Ok(build::string_literal(value.data_type.to_string()))
+        }
+        _ => Err(Refusal::Arguments),
+    }
+}
 
 fn coalesce(args: Vec<Expr>) -> Resolved {
     if args.is_empty() { Err(Refusal::Arguments) } else { Ok(build::coalesce(args)?) }
@@ -191,7 +205,7 @@ pub fn equal_items(args: &[Operand], types: &(DataType, DataType), scope: &mut S
 fn array_contains(args: Vec<Expr>) -> Resolved {
     let [array, needle] = exactly(args)?;
     let DataType::Array(item) = array.data_type.clone() else { return Err(Refusal::Arguments) };
-    let (needles, common) = build::coerce_common(vec![needle, build::literal(build::Value::Null, *item)])?;
+    let (needles, common) = build::coerce_common(vec![needle, build::literal(Value::Null, *item)])?;
     let needle = needles.into_iter().next().ok_or(Refusal::Arguments)?;
     if common.has_map() {
         return Err(Refusal::Arguments);

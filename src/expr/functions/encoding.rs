@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 
 use arrow_array::types::Int64Type;
 
-use super::{Function, Refusal, Resolved, bigint, call, exactly, fallible_call, string, typed};
-use crate::expr::build::{self, Expr, Value};
+use super::{Function, Refusal, Resolved, bigint, call, exactly, fallible_call, string, typed, with_form};
+use crate::expr::build::{self, Characters, Expr, Value};
 use crate::expr::types::DataType;
-use crate::expr::vector::{Operand, make_booleans, make_bytes, make_numbers, make_strings};
+use crate::expr::vector::{
+    Operand, Scope, VALUE_BYTES_MAX, make_booleans, make_bytes, make_numbers, make_strings, too_long,
+};
 
 pub const FUNCTIONS: &[Function] = &[
     Function { name: "URL_ENCODE", parameters: "STRING", resolve: |args| text("URL_ENCODE", args, url_encode) },
@@ -18,8 +20,29 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "IS_VALID_UTF8", parameters: "BYTES", resolve: is_valid_utf8 },
     Function { name: "MAKE_VALID_UTF8", parameters: "BYTES", resolve: make_valid_utf8 },
     Function { name: "TRANSLATE", parameters: "STRING, STRING, STRING", resolve: translate },
-    Function { name: "ELT", parameters: "INT, STRING [, STRING …]", resolve: elt },
+    Function { name: "ELT", parameters: "INT, STRING or BYTES [, STRING or BYTES …]", resolve: elt },
 ];
+
+/// BYTES cut to a length, and with zeros behind where that says so.
+pub(in crate::expr) fn resized(bytes: Expr, to: Characters) -> Expr {
+    let length = usize::try_from(to.length).unwrap_or(0);
+    let name = if to.is_padded { "BINARY" } else { "VARBINARY" };
+    let form = format!("CAST({{}} AS {name}({length}))");
+    let resize = move |args: &[Operand], scope: &mut Scope<'_>| {
+        let bytes = args.first().map(Operand::bytes);
+        make_bytes(scope, |row, out| {
+            let Some(bytes) = bytes.and_then(|bytes| bytes.get(row)) else { return Ok(false) };
+            if to.is_padded && length > VALUE_BYTES_MAX {
+                return Err(too_long());
+            }
+            out.extend(bytes.iter().take(length));
+            let missing = if to.is_padded { length.saturating_sub(bytes.len()) } else { 0 };
+            out.extend(std::iter::repeat_n(0, missing));
+            Ok(true)
+        })
+    };
+    with_form(fallible_call("CAST", vec![bytes], DataType::Bytes, resize), form)
+}
 
 /// A function of one string; `None` is NULL.
 fn text(name: &'static str, args: Vec<Expr>, f: fn(&str, &mut String) -> Option<()>) -> Resolved {
@@ -174,13 +197,18 @@ fn translate(args: Vec<Expr>) -> Resolved {
     }))
 }
 
-/// The string with this number, from 1; NULL where there is none.
+/// The string or bytes with this number, from 1; NULL where there is none.
 fn elt(args: Vec<Expr>) -> Resolved {
     let mut args = args.into_iter();
     let index = bigint(args.next().ok_or(Refusal::Arguments)?)?;
+    let args: Vec<Expr> = args.collect();
+    let is_bytes = args.iter().any(|value| value.data_type == DataType::Bytes);
+    let data_type = if is_bytes { DataType::Bytes } else { DataType::String };
     let branches: Vec<(Expr, Expr)> = (1..)
         .zip(args)
-        .map(|(number, value)| Ok((build::literal(Value::Integer(number), DataType::BigInt), string(value)?)))
+        .map(|(number, value)| {
+            Ok((build::literal(Value::Integer(number), DataType::BigInt), typed(value, data_type.clone())?))
+        })
         .collect::<Result<_, Refusal>>()?;
     if branches.is_empty() {
         return Err(Refusal::Arguments);

@@ -3,17 +3,19 @@
 //! Rules, as Flink's (`SqlJsonUtils`):
 //!
 //! - A path is a literal: `$`, `.name`, `['name']`, `[n]` (from 0; negative: from the end), behind `lax` or `strict`
-//!   (the default). Wildcards, filters, slices and functions of paths are refused.
+//!   (the default); `.*` and `[*]` lead to all of an object or array, and what they lead to is an array. `..`, filters,
+//!   slices and functions of paths are refused.
 //! - *Empty* is a path that leads to `null`; in lax mode also one that leads nowhere, a text that is no JSON, and for
 //!   `JSON_VALUE` an object or array, for `JSON_QUERY` a scalar. In strict mode these are *errors*.
 //! - `JSON_VALUE` gives a scalar's text: a string's content, an integer's digits, any other number as Java's
 //!   `BigDecimal` prints it (`1.50`, `1E+3`). `RETURNING INTEGER` takes integers, `DOUBLE` numbers, `BOOLEAN` truth
 //!   values; another value fails its row (in Flink it fails the job, and so does an integer for DOUBLE).
-//! - `JSON_QUERY` gives objects and arrays without white space, keys sorted.
+//! - `JSON_QUERY` gives objects and arrays without white space, keys sorted. `RETURNING ARRAY<STRING>` takes arrays.
 //! - A key that comes twice: the last one counts. What follows the first value of a text is not looked at.
 //! - A text that nests deeper than [`DEPTH_MAX`] is no JSON here.
 //! - NULL gives NULL.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 use arrow_array::types::{Float64Type, Int32Type};
@@ -21,6 +23,7 @@ use arrow_array::{ArrayRef, new_null_array};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::array::fallible_string_lists;
 use super::{Function, Refusal, Resolved, call, exactly, fallible_call, literal_text, string, typed, with_form};
 use crate::expr::build::{Expr, TypeError};
 use crate::expr::types::DataType;
@@ -88,6 +91,8 @@ pub enum Shape {
 enum Step {
     Key(String),
     Index(i64),
+    /// `*`: everything in an object or array.
+    All,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +131,13 @@ impl Path {
         let mut rest = rest.trim_end().strip_prefix('$')?;
         let mut steps = Vec::new();
         while !rest.is_empty() {
-            if let Some(name) = rest.strip_prefix('.') {
+            // A dot may stand before a bracket.
+            if let Some(after) = rest.strip_prefix(".*").or_else(|| rest.strip_prefix("[*]")) {
+                steps.push(Step::All);
+                rest = after;
+                continue;
+            }
+            if let Some(name) = rest.strip_prefix('.').filter(|after| !after.starts_with('[')) {
                 let end = name.find(['.', '[']).unwrap_or(name.len());
                 let (name, after) = name.split_at(end);
                 if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '$')) {
@@ -136,7 +147,7 @@ impl Path {
                 rest = after;
                 continue;
             }
-            let inner = rest.strip_prefix('[')?.trim_start();
+            let inner = rest.strip_prefix('.').unwrap_or(rest).strip_prefix('[')?.trim_start();
             let quote = inner.chars().next()?;
             let after = if matches!(quote, '\'' | '"') {
                 let name = inner.get(1..)?;
@@ -159,31 +170,56 @@ impl Path {
     }
 
     /// Where the path leads in a text; `Ok(None)`: empty.
-    fn find<'t>(&self, text: &'t str) -> Result<Option<&'t str>, String> {
+    fn find<'t>(&self, text: &'t str) -> Result<Option<Cow<'t, str>>, String> {
         match self.walk(text) {
-            Ok("null") => Ok(None),
+            Ok(found) if found == "null" => Ok(None),
             Ok(found) => Ok(Some(found)),
             Err(_) if self.lax => Ok(None),
             Err(reason) => Err(reason),
         }
     }
 
-    fn walk<'t>(&self, text: &'t str) -> Result<&'t str, String> {
-        let mut at = first_value(text).ok_or("the text is no JSON")?;
+    /// Behind `*` the places that the path does not lead to are left out, and the others make an array.
+    fn walk<'t>(&self, text: &'t str) -> Result<Cow<'t, str>, String> {
+        let mut at = vec![first_value(text).ok_or("the text is no JSON")?];
+        let mut many = false;
         for step in &self.steps {
-            let next = match step {
-                Step::Key(key) => members(at).and_then(|members| {
-                    members.into_iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.get())
-                }),
-                Step::Index(index) => items(at).and_then(|items| {
-                    let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
-                    let index = if *index < 0 { length.saturating_add(*index) } else { *index };
-                    usize::try_from(index).ok().and_then(|index| items.get(index).map(|value| value.get()))
-                }),
-            };
-            at = next.ok_or("the path leads nowhere")?;
+            let mut next = Vec::new();
+            for value in at {
+                step.from(value, &mut next);
+            }
+            many |= matches!(step, Step::All);
+            if next.is_empty() && !many {
+                return Err("the path leads nowhere".to_owned());
+            }
+            at = next;
         }
-        Ok(at)
+        match at.as_slice() {
+            [one] if !many => Ok(Cow::Borrowed(*one)),
+            all => Ok(Cow::Owned(format!("[{}]", all.join(",")))),
+        }
+    }
+}
+
+impl Step {
+    /// Adds where the step leads from a value.
+    fn from<'t>(&self, value: &'t str, out: &mut Vec<&'t str>) {
+        match self {
+            Step::Key(key) => {
+                let members = members(value).unwrap_or_default();
+                out.extend(members.into_iter().rev().find(|(name, _)| name == key).map(|(_, value)| value.get()));
+            }
+            Step::Index(index) => {
+                let items = items(value).unwrap_or_default();
+                let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+                let index = if *index < 0 { length.saturating_add(*index) } else { *index };
+                out.extend(usize::try_from(index).ok().and_then(|index| items.get(index)).map(|value| value.get()));
+            }
+            Step::All => {
+                out.extend(members(value).unwrap_or_default().into_iter().map(|(_, value)| value.get()));
+                out.extend(items(value).unwrap_or_default().into_iter().map(RawValue::get));
+            }
+        }
     }
 }
 
@@ -250,7 +286,7 @@ fn is_scalar(value: &str) -> bool {
 }
 
 /// A value without white space, keys sorted as Java sorts strings.
-fn print(value: &str, out: &mut String) {
+pub(super) fn print(value: &str, out: &mut String) {
     if let Some(members) = members(value) {
         let mut members: Vec<(String, &RawValue)> = members;
         members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
@@ -284,7 +320,7 @@ fn print(value: &str, out: &mut String) {
 }
 
 /// A string as Jackson writes it.
-pub(super) fn quoted(text: &str, out: &mut String) {
+pub fn quoted(text: &str, out: &mut String) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -405,9 +441,9 @@ pub fn value(doc: Expr, path: Expr, returning: &DataType, on_empty: Otherwise, o
         };
         match steps.find(text) {
             Err(reason) => otherwise(error, &reason),
-            Ok(Some(value)) if is_scalar(value) => {
+            Ok(Some(value)) if is_scalar(&value) => {
                 let mut shown = String::new();
-                scalar(value, &mut shown);
+                scalar(&value, &mut shown);
                 Ok(Found::Value { text: shown, quoted: value.starts_with('"') })
             }
             Ok(Some(_)) if !steps.lax => otherwise(error, "the path leads to no scalar"),
@@ -467,49 +503,100 @@ fn run(
     }
 }
 
+/// A `JSON_QUERY` with its clauses.
+struct Query {
+    path: Path,
+    wrapper: Wrapper,
+    on_empty: QueryOtherwise,
+    on_error: QueryOtherwise,
+    /// Whether it is to find an array.
+    is_array: bool,
+}
+
+impl Query {
+    /// What it finds in a text, as JSON without white space.
+    fn run(&self, text: &str) -> Result<Option<String>, String> {
+        let otherwise = |what: QueryOtherwise, reason: &str| match what {
+            QueryOtherwise::Null => Ok(None),
+            QueryOtherwise::Error => Err(reason.to_owned()),
+            QueryOtherwise::EmptyArray => Ok(Some("[]".to_owned())),
+            QueryOtherwise::EmptyObject => Ok(Some("{}".to_owned())),
+        };
+        let found = match self.path.find(text) {
+            Err(reason) => return otherwise(self.on_error, &reason),
+            Ok(None) => return otherwise(self.on_empty, "the path leads to no value"),
+            Ok(Some(found)) => found,
+        };
+        let wrapped = match self.wrapper {
+            Wrapper::Without => false,
+            Wrapper::Conditional => !found.starts_with('['),
+            Wrapper::Unconditional => true,
+        };
+        match wrapped {
+            false if is_scalar(&found) && self.path.lax => otherwise(self.on_empty, "the path leads to a scalar"),
+            false if is_scalar(&found) => otherwise(self.on_error, "the path leads to a scalar"),
+            false if self.is_array && !found.starts_with('[') => otherwise(self.on_error, "the path leads to no array"),
+            _ => {
+                let mut out = String::from(if wrapped { "[" } else { "" });
+                print(&found, &mut out);
+                out.push_str(if wrapped { "]" } else { "" });
+                Ok(Some(out))
+            }
+        }
+    }
+}
+
 /// `JSON_QUERY(doc, path … WRAPPER … ON EMPTY … ON ERROR)`.
 pub fn query(doc: Expr, path: Expr, wrapper: Wrapper, on_empty: QueryOtherwise, on_error: QueryOtherwise) -> Resolved {
-    let steps = Path::of(&path)?;
     let form = format!("JSON_QUERY({{}}, {{}} WRAPPER {wrapper:?} {on_empty:?} ON EMPTY {on_error:?} ON ERROR)");
+    let query = Query { path: Path::of(&path)?, wrapper, on_empty, on_error, is_array: false };
     let expr = fallible_call("JSON_QUERY", vec![string(doc)?, path], DataType::String, move |args, scope| {
-        let Some(docs) = args.first().map(Operand::strings) else {
-            return new_null_array(&DataType::String.arrow(), scope.rows);
-        };
+        let docs = args.first().map(Operand::strings);
         make_strings(scope, |row, out| {
-            let Some(text) = docs.get(row) else { return Ok(false) };
-            let mut otherwise = |what: QueryOtherwise, reason: &str| match what {
-                QueryOtherwise::Null => Ok(false),
-                QueryOtherwise::Error => Err(reason.to_owned()),
-                QueryOtherwise::EmptyArray => {
-                    out.push_str("[]");
-                    Ok(true)
-                }
-                QueryOtherwise::EmptyObject => {
-                    out.push_str("{}");
-                    Ok(true)
-                }
-            };
-            let found = match steps.find(text) {
-                Err(reason) => return otherwise(on_error, &reason),
-                Ok(None) => return otherwise(on_empty, "the path leads to no value"),
-                Ok(Some(found)) => found,
-            };
-            let wrapped = match wrapper {
-                Wrapper::Without => false,
-                Wrapper::Conditional => !found.starts_with('['),
-                Wrapper::Unconditional => true,
-            };
-            match wrapped {
-                false if is_scalar(found) && steps.lax => otherwise(on_empty, "the path leads to a scalar"),
-                false if is_scalar(found) => otherwise(on_error, "the path leads to a scalar"),
-                _ => {
-                    out.push_str(if wrapped { "[" } else { "" });
-                    print(found, out);
-                    out.push_str(if wrapped { "]" } else { "" });
-                    Ok(true)
-                }
-            }
+            let Some(text) = docs.and_then(|docs| docs.get(row)) else { return Ok(false) };
+            let found = query.run(text)?;
+            out.push_str(found.as_deref().unwrap_or_default());
+            Ok(found.is_some())
         })
+    });
+    Ok(with_form(expr, form))
+}
+
+/// `JSON_QUERY(doc, path RETURNING ARRAY<STRING> …)`: the items of an array, strings as their content, objects and
+/// arrays as JSON, `null` as NULL.
+pub fn query_array(
+    doc: Expr,
+    path: Expr,
+    wrapper: Wrapper,
+    on_empty: QueryOtherwise,
+    on_error: QueryOtherwise,
+) -> Resolved {
+    if [on_empty, on_error].contains(&QueryOtherwise::EmptyObject) {
+        return Err(TypeError {
+            message: "an empty object is no ARRAY<STRING>".to_owned(),
+            help: Some("write EMPTY ARRAY".to_owned()),
+        }
+        .into());
+    }
+    let form = format!(
+        "JSON_QUERY({{}}, {{}} RETURNING ARRAY<STRING> WRAPPER {wrapper:?} {on_empty:?} ON EMPTY {on_error:?} ON ERROR)"
+    );
+    let query = Query { path: Path::of(&path)?, wrapper, on_empty, on_error, is_array: true };
+    let expr = fallible_string_lists("JSON_QUERY", vec![string(doc)?, path], move |args, row| {
+        let Some(text) = args.first().map(Operand::strings).and_then(|docs| docs.get(row)) else { return Ok(None) };
+        let found = query.run(text)?;
+        let texts = |found: &str| {
+            let item = |item: &RawValue| {
+                let mut shown = String::new();
+                match is_scalar(item.get()) {
+                    true => scalar(item.get(), &mut shown),
+                    false => print(item.get(), &mut shown),
+                }
+                (item.get() != "null").then_some(shown)
+            };
+            items(found).unwrap_or_default().into_iter().map(item).collect()
+        };
+        Ok(found.as_deref().map(texts))
     });
     Ok(with_form(expr, form))
 }
@@ -598,7 +685,12 @@ mod tests {
             (found(doc, "$.n"), found(doc, "$.a"), found(doc, "$.x"), found("no", "$")),
             (None, None, None, None)
         );
-        for wrong in ["a", "$.", "$..a", "$.*", "$[*]", "$[1", "$[?(@.a)]", "$.a b", "$['a]", ""] {
+        assert_eq!(found(doc, "$.['a'].b[0]").as_deref(), Some("1"));
+        let many = r#"{"b":[{"x":1},{"y":2},3,{"x":null}],"a":[]}"#;
+        assert_eq!(queried(many, "$.b[*].x").as_deref(), Some("[1,null]"));
+        assert_eq!(queried(many, "$.*[0]").as_deref(), Some(r#"[{"x":1}]"#));
+        assert_eq!(queried(many, "$.a[*]").as_deref(), Some("[]"));
+        for wrong in ["a", "$.", "$..a", "$[1", "$[?(@.a)]", "$.a b", "$['a]", ""] {
             assert!(plain_value(vec![text("{}"), text(wrong)]).is_err(), "{wrong}");
         }
     }

@@ -18,7 +18,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::tz::TimeZone;
 
-use super::json::{big_decimal, first_value, quoted};
+use super::json::{big_decimal, first_value, print, quoted};
 use super::{Function, Refusal, Resolved, call, exactly, fallible_call, literal_text, string, with_form};
 use crate::expr::build::{Expr, ExprKind, TypeError};
 use crate::expr::types::{DataType, Field};
@@ -45,7 +45,7 @@ enum Node {
 impl Node {
     fn of(value: &Expr) -> Result<Node, Refusal> {
         match &value.kind {
-            ExprKind::Call(call) if matches!(call.name, "JSON_ARRAY" | "JSON_OBJECT") => Ok(Node::Raw),
+            ExprKind::Call(call) if matches!(call.name, "JSON_ARRAY" | "JSON_OBJECT" | "JSON") => Ok(Node::Raw),
             _ => {
                 check(&value.data_type)?;
                 Ok(Node::Value(value.data_type.clone()))
@@ -190,6 +190,24 @@ fn write_map(keys: &ArrayRef, values: &dyn Array, of: &DataType, out: &mut Strin
     Ok(())
 }
 
+/// `JSON(text)`: the text as JSON of the form that all of these functions make. Blanks are `null`; what is no JSON
+/// fails its row.
+pub(super) fn raw(args: Vec<Expr>) -> Resolved {
+    let [text] = exactly(args)?;
+    Ok(fallible_call("JSON", vec![string(text)?], DataType::String, |args, scope| {
+        let texts = args.first().map(Operand::strings);
+        make_strings(scope, |row, out| {
+            let Some(text) = texts.and_then(|texts| texts.get(row)) else { return Ok(false) };
+            match first_value(text) {
+                Some(value) => print(value, out),
+                None if text.trim().is_empty() => out.push_str("null"),
+                None => return Err("JSON( ) was given a text that is no JSON".to_owned()),
+            }
+            Ok(true)
+        })
+    }))
+}
+
 /// NULL gives NULL.
 fn json_string(args: Vec<Expr>) -> Resolved {
     let [value] = exactly(args)?;
@@ -268,6 +286,20 @@ pub fn object(args: Vec<Expr>, with_nulls: bool) -> Resolved {
     Ok(with_form(made, form))
 }
 
+/// A key that must not be NULL.
+pub fn key(key: Expr) -> Resolved {
+    let made = fallible_call("JSON_KEY", vec![string(key)?], DataType::String, |args, scope| {
+        let Some(key) = args.first().map(Operand::strings) else {
+            return new_null_array(&DataType::String.arrow(), scope.rows);
+        };
+        make_strings(scope, |row, out| {
+            out.push_str(key.get(row).ok_or("the key of JSON_OBJECTAGG is NULL")?);
+            Ok(true)
+        })
+    });
+    Ok(with_form(made, "{}".to_owned()))
+}
+
 fn on_null(with_nulls: bool) -> &'static str {
     if with_nulls { " NULL ON NULL" } else { " ABSENT ON NULL" }
 }
@@ -313,8 +345,9 @@ fn json_unquote(args: Vec<Expr>) -> Resolved {
         };
         make_strings(scope, |row, out| {
             let Some(s) = s.get(row) else { return Ok(false) };
-            match first_value(s) {
-                Some(_) => out.push_str(&unquoted(s)?),
+            let inner = s.strip_prefix('"').and_then(|s| s.strip_suffix('"')).filter(|_| first_value(s).is_some());
+            match inner.and_then(unquoted) {
+                Some(text) => out.push_str(&text),
                 None => out.push_str(s),
             }
             Ok(true)
@@ -322,11 +355,10 @@ fn json_unquote(args: Vec<Expr>) -> Resolved {
     }))
 }
 
-fn unquoted(json: &str) -> Result<String, String> {
-    let units: Vec<u16> = json.encode_utf16().collect();
-    let inner = units.get(1..units.len().saturating_sub(1)).unwrap_or_default();
+/// What stands between the quotes, without its escapes; `None` where there is an unknown one.
+fn unquoted(inner: &str) -> Option<String> {
     let mut out: Vec<u16> = Vec::with_capacity(inner.len());
-    let mut rest = inner.iter().copied();
+    let mut rest = inner.encode_utf16();
     while let Some(unit) = rest.next() {
         if unit != u16::from(b'\\') {
             out.push(unit);
@@ -342,10 +374,10 @@ fn unquoted(json: &str) -> Result<String, String> {
             't' => 9,
             'u' => {
                 let digits: String = rest.by_ref().take(4).filter_map(|unit| char::from_u32(unit.into())).collect();
-                u16::from_str_radix(&digits, 16).map_err(|_| format!("\\u{digits} is no character"))?
+                u16::from_str_radix(&digits, 16).ok()?
             }
-            other => return Err(format!("illegal escape sequence: \\{other}")),
+            _ => return None,
         });
     }
-    Ok(String::from_utf16_lossy(&out))
+    Some(String::from_utf16_lossy(&out))
 }

@@ -17,6 +17,7 @@ use arrow_select::take::take;
 use regex::Regex;
 
 use super::conditional::Lists;
+use super::java_regex;
 use super::pattern::Pattern;
 use super::{Function, Refusal, Resolved, call, exactly, fallible_call, string, with_form};
 use crate::expr::build::{self, Expr, TypeError};
@@ -360,13 +361,13 @@ fn read_pairs<'a>(text: &'a str, pairs: &Regex, keys: &Regex) -> Vec<(&'a str, O
 /// At most `most` parts between matches; a match of no width in front makes no empty part.
 fn split<'a>(regex: &Regex, text: &'a str, most: usize) -> Vec<&'a str> {
     let (mut parts, mut from) = (Vec::new(), 0);
-    for found in regex.find_iter(text) {
+    for found in java_regex::places(regex, text) {
         if parts.len() + 1 >= most {
             break;
         }
-        if found.end() > 0 {
-            parts.push(text.get(from..found.start()).unwrap_or_default());
-            from = found.end();
+        if found.end > 0 {
+            parts.push(text.get(from..found.start).unwrap_or_default());
+            from = found.end;
         }
     }
     parts.push(text.get(from..).unwrap_or_default());

@@ -1,16 +1,14 @@
 //! LIKE, and the functions of regular expressions.
 //!
-//! Regular expressions are those of the `regex` crate, which runs in linear time. Against Java's: no back-references,
-//! no look-around, no possessive quantifiers (refused when the query is checked, where the pattern is a literal);
-//! `\d`, `\w`, `\s` are the ASCII ones, as in Java. A pattern that is a literal is compiled once per expression.
-
-use std::borrow::Cow;
+//! Regular expressions are Java's as far as `java_regex` has them; what it has not is refused when the query is checked,
+//! where the pattern is a literal. A pattern that is a literal is compiled once per expression.
 
 use arrow_array::new_null_array;
 use arrow_array::types::Int32Type;
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use super::array::string_lists;
+use super::java_regex::{compile, ends_line, matches, places};
 use super::{Function, Refusal, Resolved, call, exactly, fallible_call, int, literal_text, string, with_form};
 use crate::expr::build::{self, Expr, TypeError, Value};
 use crate::expr::types::DataType;
@@ -33,35 +31,6 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "REGEXP_SUBSTR", parameters: "STRING, STRING", resolve: regexp_substr },
     Function { name: "REGEXP_REPLACE", parameters: "STRING, STRING, STRING", resolve: regexp_replace },
 ];
-
-/// Compiles a pattern of Java's, as far as there is the same here.
-fn compile(pattern: &str) -> Result<Regex, String> {
-    let mut translated = String::with_capacity(pattern.len());
-    let mut chars = pattern.chars();
-    while let Some(c) = chars.next() {
-        if c != '\\' {
-            translated.push(c);
-            continue;
-        }
-        match chars.next() {
-            Some('d') => translated.push_str("[0-9]"),
-            Some('D') => translated.push_str("[^0-9]"),
-            Some('w') => translated.push_str("[a-zA-Z0-9_]"),
-            Some('W') => translated.push_str("[^a-zA-Z0-9_]"),
-            Some('s') => translated.push_str("[ \\t\\n\\x0B\\f\\r]"),
-            Some('S') => translated.push_str("[^ \\t\\n\\x0B\\f\\r]"),
-            Some(other) => {
-                translated.push('\\');
-                translated.push(other);
-            }
-            None => translated.push('\\'),
-        }
-    }
-    RegexBuilder::new(&translated).build().map_err(|error| {
-        let shown = error.to_string();
-        shown.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
-    })
-}
 
 /// A literal pattern compiled, or one that each row brings along.
 pub(super) enum Pattern {
@@ -159,7 +128,7 @@ fn regexp_extract_all(args: Vec<Expr>) -> Resolved {
         let mut last = None;
         let regex = pattern.get(text, &mut last).filter(|regex| group < regex.captures_len())?;
         let text = |captures: regex::Captures<'_>| captures.get(group).map(|found| found.as_str().to_owned());
-        Some(regex.captures_iter(s).map(text).collect())
+        Some(matches(regex, s).map(text).collect())
     }))
 }
 
@@ -180,7 +149,7 @@ fn number(name: &'static str, args: Vec<Expr>, f: fn(&Regex, &str) -> usize) -> 
 }
 
 fn count(regex: &Regex, s: &str) -> usize {
-    regex.find_iter(s).count()
+    places(regex, s).count()
 }
 
 /// Position of the first match, from 1, in characters of a Java string; 0 without one.
@@ -222,10 +191,13 @@ fn regexp_replace(args: Vec<Expr>) -> Resolved {
                 return Ok(false);
             };
             let Some(regex) = pattern.get(text, &mut last) else { return Ok(false) };
-            match regex.replace_all(s, regex::NoExpand(replacement)) {
-                Cow::Borrowed(text) => out.push_str(text),
-                Cow::Owned(text) => out.push_str(&text),
+            let mut copied = 0;
+            for found in places(regex, s) {
+                out.push_str(s.get(copied..found.start).unwrap_or_default());
+                out.push_str(replacement);
+                copied = found.end;
             }
+            out.push_str(s.get(copied..).unwrap_or_default());
             Ok(true)
         })
     }))
@@ -235,7 +207,7 @@ fn regexp_replace(args: Vec<Expr>) -> Resolved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
     Char(char),
-    /// `_`
+    /// `_`: any character but a line terminator, as `.` in Java.
     One,
     /// `%`
     Any,
@@ -306,7 +278,7 @@ fn matches_pieces(s: &str, pieces: &[Piece]) -> bool {
                 at += 1;
                 retry = Some((rest.clone(), at));
             }
-            (Some(Piece::One), Some(_)) => {
+            (Some(Piece::One), Some(found)) if !ends_line(found) => {
                 rest.next();
                 at += 1;
             }
@@ -377,6 +349,8 @@ mod tests {
             ("", "%", true),
             ("", "_", false),
             ("ä", "_", true),
+            ("a\nb", "a_b", false),
+            ("a\nb", "a%b", true),
             ("a\\%", "a\\%", true),
         ] {
             assert_eq!(Like::parse(pattern, None).map(|like| like.matches(s)), Ok(expected), "{s} LIKE {pattern}");
@@ -384,13 +358,6 @@ mod tests {
         assert_eq!(Like::parse("10!%", Some('!')), Ok(Like::Equals("10%".to_owned())));
         assert!(Like::parse("10!x", Some('!')).is_err());
         assert!(Like::parse("10!", Some('!')).is_err());
-    }
-
-    #[test]
-    fn classes_are_ascii() {
-        assert!(!compile("^\\d+$").unwrap().is_match("٣"));
-        assert!(compile("^[\\w-]+$").unwrap().is_match("a-1"));
-        assert!(compile("(a)\\1").is_err());
     }
 
     proptest! {

@@ -8,9 +8,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::{
-    Function, Refusal, Resolved, bigint, call, exactly, fallible_call, int, literal_text, string, typed, with_form,
+    Function, Refusal, Resolved, bigint, call, exactly, fallible_call, int, literal_text, octets, string,
+    text_or_bytes, typed, with_form,
 };
-use crate::expr::build::{self, Expr, TrimSide, TypeError, Value};
+use crate::expr::build::{self, Expr, ExprKind, TrimSide, TypeError, Value};
 use crate::expr::types::DataType;
 use crate::expr::vector::{
     Numbers, Operand, Scope, Strings, VALUE_BYTES_MAX, make_booleans, make_bytes, make_numbers, make_strings, too_long,
@@ -43,12 +44,8 @@ pub const FUNCTIONS: &[Function] = &[
         parameters: "STRING",
         resolve: |args| map("REVERSE", args, |s, out| out.extend(s.chars().rev())),
     },
-    Function {
-        name: "TO_BASE64",
-        parameters: "STRING",
-        resolve: |args| map("TO_BASE64", args, |s, out| STANDARD.encode_string(s, out)),
-    },
-    Function { name: "FROM_BASE64", parameters: "STRING", resolve: from_base64 },
+    Function { name: "TO_BASE64", parameters: "STRING or BYTES", resolve: to_base64 },
+    Function { name: "FROM_BASE64", parameters: "STRING or BYTES", resolve: from_base64 },
     Function { name: "CHAR_LENGTH", parameters: "STRING", resolve: char_length },
     Function { name: "CHARACTER_LENGTH", parameters: "STRING", resolve: char_length },
     Function { name: "LENGTH", parameters: "STRING", resolve: char_length },
@@ -198,12 +195,28 @@ fn init_cap(s: &str, out: &mut String) {
 }
 
 /// What is not Base64 fails its row; bytes that are not UTF-8 become U+FFFD.
+fn to_base64(args: Vec<Expr>) -> Resolved {
+    let [s] = exactly(args)?;
+    let s = text_or_bytes(s)?;
+    let data_type = s.data_type.clone();
+    Ok(fallible_call("TO_BASE64", vec![s], DataType::String, move |args, scope| {
+        let s = args.first().map(|s| octets(s, &data_type));
+        make_strings(scope, |row, out| {
+            let Some(s) = s.as_ref().and_then(|s| s(row)) else { return Ok(false) };
+            STANDARD.encode_string(s, out);
+            Ok(true)
+        })
+    }))
+}
+
 fn from_base64(args: Vec<Expr>) -> Resolved {
     let [s] = exactly(args)?;
-    Ok(fallible_call("FROM_BASE64", vec![string(s)?], DataType::String, |args, scope| {
-        let s = strings(args, 0);
+    let s = text_or_bytes(s)?;
+    let data_type = s.data_type.clone();
+    Ok(fallible_call("FROM_BASE64", vec![s], DataType::String, move |args, scope| {
+        let s = args.first().map(|s| octets(s, &data_type));
         make_strings(scope, |row, out| {
-            let Some(s) = s.and_then(|s| s.get(row)) else { return Ok(false) };
+            let Some(s) = s.as_ref().and_then(|s| s(row)) else { return Ok(false) };
             let bytes = STANDARD.decode(s).map_err(|error| format!("FROM_BASE64: {error}"))?;
             out.push_str(&String::from_utf8_lossy(&bytes));
             Ok(true)
@@ -275,7 +288,7 @@ fn substring(args: Vec<Expr>) -> Resolved {
     if args.next().is_some() {
         return Err(Refusal::Arguments);
     }
-    let unlimited = matches!(&count.kind, build::ExprKind::Literal(Value::Integer(i)) if *i == i64::from(i32::MAX));
+    let unlimited = matches!(&count.kind, ExprKind::Literal(Value::Integer(i)) if *i == i64::from(i32::MAX));
     let made = call("SUBSTRING", vec![string(s)?, int(from)?, int(count)?], DataType::String, |args, scope| {
         let (Some(s), Some(from), Some(count)) = (strings(args, 0), ints(args, 1), ints(args, 2)) else {
             return new_null_array(&MISSING_STRING.arrow(), scope.rows);
@@ -620,6 +633,9 @@ fn charset(expr: &Expr) -> Result<Charset, Refusal> {
 
 fn encode(args: Vec<Expr>) -> Resolved {
     let [s, set] = exactly(args)?;
+    if matches!(set.kind, ExprKind::Literal(Value::Null)) {
+        return Ok(build::implicit_cast(build::null(), &DataType::Bytes));
+    }
     let charset = charset(&set)?;
     Ok(fallible_call("ENCODE", vec![string(s)?, set], DataType::Bytes, move |args, scope| {
         let s = strings(args, 0);
@@ -643,6 +659,9 @@ fn encode(args: Vec<Expr>) -> Resolved {
 
 fn decode(args: Vec<Expr>) -> Resolved {
     let [bytes, set] = exactly(args)?;
+    if matches!(set.kind, ExprKind::Literal(Value::Null)) {
+        return Ok(build::implicit_cast(build::null(), &DataType::String));
+    }
     let charset = charset(&set)?;
     let kernel = move |args: &[Operand], scope: &mut Scope<'_>| -> ArrayRef {
         let bytes = args.first().map(Operand::bytes);

@@ -27,9 +27,17 @@ pub const FUNCTIONS: &[Function] = &[
     Function { name: "DAYOFYEAR", parameters: "DATE or TIMESTAMP", resolve: |args| field(TimeUnit::DayOfYear, args) },
     Function { name: "DAYOFMONTH", parameters: "DATE or TIMESTAMP", resolve: |args| field(TimeUnit::Day, args) },
     Function { name: "DAYOFWEEK", parameters: "DATE or TIMESTAMP", resolve: |args| field(TimeUnit::DayOfWeek, args) },
-    Function { name: "HOUR", parameters: "TIME or TIMESTAMP", resolve: |args| field(TimeUnit::Hour, args) },
-    Function { name: "MINUTE", parameters: "TIME or TIMESTAMP", resolve: |args| field(TimeUnit::Minute, args) },
-    Function { name: "SECOND", parameters: "TIME or TIMESTAMP", resolve: |args| field(TimeUnit::Second, args) },
+    Function { name: "HOUR", parameters: "TIME, TIMESTAMP or INTERVAL", resolve: |args| field(TimeUnit::Hour, args) },
+    Function {
+        name: "MINUTE",
+        parameters: "TIME, TIMESTAMP or INTERVAL",
+        resolve: |args| field(TimeUnit::Minute, args),
+    },
+    Function {
+        name: "SECOND",
+        parameters: "TIME, TIMESTAMP or INTERVAL",
+        resolve: |args| field(TimeUnit::Second, args),
+    },
     Function { name: "DATE_FORMAT", parameters: "TIMESTAMP, DATE or STRING, STRING", resolve: date_format },
     Function { name: "TO_TIMESTAMP", parameters: "STRING [, STRING]", resolve: to_timestamp },
     Function {
@@ -55,7 +63,12 @@ fn field(unit: TimeUnit, args: Vec<Expr>) -> Resolved {
 fn is_calendar(unit: TimeUnit) -> bool {
     !matches!(
         unit,
-        TimeUnit::Microsecond | TimeUnit::Millisecond | TimeUnit::Second | TimeUnit::Minute | TimeUnit::Hour
+        TimeUnit::Nanosecond
+            | TimeUnit::Microsecond
+            | TimeUnit::Millisecond
+            | TimeUnit::Second
+            | TimeUnit::Minute
+            | TimeUnit::Hour
     )
 }
 
@@ -87,6 +100,16 @@ pub fn extract(unit: TimeUnit, e: Expr) -> Resolved {
                     Ok(times.get(row).map(|ms| calendar::extract_us(unit, i64::from(ms) * US_PER_MS)))
                 })
             }
+            DataType::IntervalDayTime | DataType::IntervalYearMonth => {
+                let lengths = arg.numbers::<Int64Type>();
+                let extract = match data_type {
+                    DataType::IntervalDayTime => calendar::extract_day_time,
+                    _ => calendar::extract_year_month,
+                };
+                make_numbers::<Int64Type>(scope, &arrow_type, |row| {
+                    Ok(lengths.get(row).and_then(|length| extract(unit, length)))
+                })
+            }
             _ => {
                 let times = arg.numbers::<TimestampMicrosecondType>();
                 let wall = wall_of(&data_type, scope);
@@ -98,9 +121,14 @@ pub fn extract(unit: TimeUnit, e: Expr) -> Resolved {
     };
     match &e.data_type {
         DataType::Null => Ok(build::implicit_cast(e, &DataType::BigInt)),
-        DataType::Date | DataType::Timestamp(_) | DataType::TimestampLtz(_) => {
-            Ok(with_form(call("EXTRACT", vec![e], DataType::BigInt, kernel), form))
-        }
+        DataType::Date if unit == TimeUnit::Nanosecond => Err(Refusal::Arguments),
+        DataType::IntervalDayTime if calendar::extract_day_time(unit, 0).is_none() => Err(Refusal::Arguments),
+        DataType::IntervalYearMonth if calendar::extract_year_month(unit, 0).is_none() => Err(Refusal::Arguments),
+        DataType::Date
+        | DataType::Timestamp(_)
+        | DataType::TimestampLtz(_)
+        | DataType::IntervalDayTime
+        | DataType::IntervalYearMonth => Ok(with_form(call("EXTRACT", vec![e], DataType::BigInt, kernel), form)),
         DataType::Time if clock => Ok(with_form(call("EXTRACT", vec![e], DataType::BigInt, kernel), form)),
         _ => Err(Refusal::Arguments),
     }
@@ -111,7 +139,7 @@ pub fn round_to(e: Expr, unit: TimeUnit, ceil: bool) -> Resolved {
     let data_type = e.data_type.clone();
     let sized = calendar::unit_ms(unit).is_some() || calendar::unit_months(unit).is_some();
     let taken = match &data_type {
-        DataType::Date => sized && is_calendar(unit),
+        DataType::Date => sized,
         DataType::Time => calendar::unit_ms(unit).is_some_and(|ms| ms < MS_PER_DAY),
         DataType::Timestamp(_) | DataType::TimestampLtz(_) => sized,
         _ => false,
@@ -127,10 +155,14 @@ pub fn round_to(e: Expr, unit: TimeUnit, ceil: bool) -> Resolved {
             DataType::Date => {
                 let days = arg.numbers::<Date32Type>();
                 make_numbers::<Date32Type>(scope, &arrow_type, |row| {
-                    // FLOOR and CEIL of a date to its own day are the date.
+                    // FLOOR and CEIL of a date to its own day, or to less, are the date.
                     let round = |day: i32| {
                         let day = i64::from(day);
-                        if unit == TimeUnit::Day { day } else { calendar::round_day(unit, day, ceil) }
+                        if unit == TimeUnit::Day || !is_calendar(unit) {
+                            day
+                        } else {
+                            calendar::round_day(unit, day, ceil)
+                        }
                     };
                     Ok(days.get(row).and_then(|day| i32::try_from(round(day)).ok()))
                 })
@@ -161,8 +193,10 @@ pub fn round_to(e: Expr, unit: TimeUnit, ceil: bool) -> Resolved {
 
 /// `TIMESTAMPDIFF(unit, a, b)`: whole units from `a` to `b`, INT.
 pub fn difference(unit: TimeUnit, a: Expr, b: Expr) -> Resolved {
-    let typed = |e: Expr| {
-        if e.data_type == DataType::Null { build::implicit_cast(e, &DataType::Timestamp(3)) } else { e }
+    // A time of day stands on 1 January 1970.
+    let typed = |e: Expr| match e.data_type {
+        DataType::Null | DataType::Time => build::implicit_cast(e, &DataType::Timestamp(3)),
+        _ => e,
     };
     let (a, b) = (typed(a), typed(b));
     let local = |e: &Expr| matches!(e.data_type, DataType::TimestampLtz(_));

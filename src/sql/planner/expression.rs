@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use sqlparser::ast::{
     AccessExpr, Array, BinaryOperator, CaseWhen, CastKind, CeilFloorKind, DataType as AstType, DateTimeField,
-    DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    Ident, InTarget, Interval, JsonPredicateType, Spanned, Subscript, TrimWhereField, UnaryOperator, Value as AstValue,
-    ValueWithSpan,
+    DuplicateTreatment, Expr as Ast, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArgumentList, FunctionArguments, Ident, InTarget, Interval, JsonPredicateType, NullTreatment, Spanned,
+    Subscript, TrimWhereField, UnaryOperator, Value as AstValue, ValueWithSpan,
 };
 
 use super::join::JOINED;
@@ -19,27 +19,14 @@ use crate::expr::build::{self, BinaryOp, Expr, JsonShape, Test, TimeUnit, TrimSi
 use crate::expr::{DataType, Schema};
 use crate::sql::SqlError;
 use crate::sql::parse::single;
-use crate::sql::types::{characters, parse_type};
+use crate::sql::types::{characters, octets, parse_type};
 
 /// Deepest nesting of an expression. Chains of AND and OR do not nest.
 pub(super) const DEPTH_MAX: usize = 100;
 
 /// Aggregates that Flink has and Forebay does not have yet.
-const AGGREGATES_LATER: [&str; 13] = [
-    "ARRAY_AGG",
-    "COLLECT",
-    "CUME_DIST",
-    "DENSE_RANK",
-    "JSON_ARRAYAGG",
-    "JSON_OBJECTAGG",
-    "LAG",
-    "LEAD",
-    "MODE",
-    "NTILE",
-    "PERCENT_RANK",
-    "RANK",
-    "ROW_NUMBER",
-];
+const AGGREGATES_LATER: [&str; 9] =
+    ["CUME_DIST", "DENSE_RANK", "LAG", "LEAD", "MODE", "NTILE", "PERCENT_RANK", "RANK", "ROW_NUMBER"];
 
 /// What an expression can see.
 pub(super) struct Scope<'s> {
@@ -202,6 +189,7 @@ impl Planner<'_> {
             Ast::BinaryOp { left, op: BinaryOperator::Or, right } => {
                 self.chain(expr, BinaryOp::Or, &BinaryOperator::Or, (left, right), scope)
             }
+            Ast::BinaryOp { left, op: BinaryOperator::Overlaps, right } => self.overlaps(expr, [left, right], scope),
             Ast::BinaryOp { left, op, right } => {
                 let op = self.operator(expr, op)?;
                 self.binary(expr, op, left, right, scope)
@@ -242,6 +230,11 @@ impl Planner<'_> {
                 let escape = escape_char.as_deref().map(|escape| self.escape(escape)).transpose()?;
                 let (inner, pattern) = (self.expr(inner, scope)?, self.expr(pattern, scope)?);
                 self.built(expr, build::like(inner, pattern, escape, *negated))
+            }
+            Ast::SimilarTo { negated, expr: inner, pattern, escape_char } => {
+                let escape = escape_char.as_deref().map(|escape| self.escape(escape)).transpose()?;
+                let (inner, pattern) = (self.expr(inner, scope)?, self.expr(pattern, scope)?);
+                self.built(expr, build::similar(inner, pattern, escape, *negated))
             }
             Ast::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
                 self.case(expr, operand.as_deref(), conditions, else_result.as_deref(), scope)
@@ -328,8 +321,8 @@ impl Planner<'_> {
                 ("ANY, SOME and ALL are not supported yet", "write IN (…) or several comparisons")
             }
             Ast::ILike { .. } => ("ILIKE is not supported", "write LOWER(x) LIKE 'pattern'"),
-            Ast::SimilarTo { .. } | Ast::RLike { .. } => {
-                ("SIMILAR TO and RLIKE are not supported yet", "write REGEXP(x, 'pattern')")
+            Ast::RLike { .. } => {
+                ("RLIKE is not part of Flink SQL", "write REGEXP(x, 'pattern') or x SIMILAR TO 'pattern'")
             }
             Ast::IsJson { .. } => ("UNIQUE KEYS is not supported", "write x IS JSON"),
             Ast::AtTimeZone { .. } => {
@@ -488,9 +481,6 @@ impl Planner<'_> {
             BinaryOperator::GtEq => BinaryOp::GreaterOrEqual,
             BinaryOperator::And => BinaryOp::And,
             BinaryOperator::Or => BinaryOp::Or,
-            BinaryOperator::Overlaps => {
-                return self.refuse(expr, "OVERLAPS is not supported", "compare the starts and ends: a < d AND c < b");
-            }
             other => {
                 let message = format!("the operator `{other}` is not part of Flink SQL");
                 return Err(SqlError::new(self.place(expr), message));
@@ -501,6 +491,15 @@ impl Planner<'_> {
     fn binary(&mut self, expr: &Ast, op: BinaryOp, left: &Ast, right: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
         let (left, right) = (self.expr(left, scope)?, self.expr(right, scope)?);
         self.built(expr, build::binary(op, left, right))
+    }
+
+    /// `(a, b) OVERLAPS (c, d)`.
+    fn overlaps(&mut self, expr: &Ast, sides: [&Ast; 2], scope: &mut Scope<'_>) -> Result<Expr> {
+        let [Ast::Tuple(left), Ast::Tuple(right)] = sides else {
+            return self.refuse(expr, "OVERLAPS compares two periods", "write (a, b) OVERLAPS (c, d)");
+        };
+        let (left, right) = (self.exprs(left, scope)?, self.exprs(right, scope)?);
+        self.built(expr, build::overlaps(left, right))
     }
 
     /// A chain of AND or of OR, as a balanced tree: `a OR b OR …` may be long, and must not be deep.
@@ -645,6 +644,10 @@ impl Planner<'_> {
             let text = self.expr(inner, scope)?;
             return self.built(expr, build::cast_to_characters(text, length, try_cast));
         }
+        if let Some(length) = octets(self.text.slice(place.clone())) {
+            let bytes = self.expr(inner, scope)?;
+            return self.built(expr, build::cast_to_octets(bytes, length, try_cast));
+        }
         let data_type = parse_type(self.text.slice(place.clone())).map_err(|error| SqlError {
             span: place.start + error.span.start..place.start + error.span.end,
             ..error
@@ -732,20 +735,26 @@ impl Planner<'_> {
         if over.is_some() {
             return self.over_call(expr, function, &upper, scope);
         }
-        if *uses_odbc_syntax || *parameters != FunctionArguments::None || null_treatment.is_some() {
+        if *uses_odbc_syntax || *parameters != FunctionArguments::None {
             return self.refuse(expr, &format!("a clause of {upper} that is not supported"), "write NAME(arguments)");
         }
         if !within_group.is_empty() {
             return self.refuse(expr, "WITHIN GROUP is not supported yet", "leave it out");
         }
+        let mut nulls = null_treatment.clone();
         let (distinct, args) = match args {
             FunctionArguments::None => (None, [].as_slice()),
             FunctionArguments::Subquery(_) => {
                 return self.refuse(expr, "a sub-query as an argument is not supported", "name columns");
             }
             FunctionArguments::List(FunctionArgumentList { duplicate_treatment, args, clauses }) => {
-                if !clauses.is_empty() {
-                    return self.refuse(expr, &format!("a clause inside {upper}( ) is not supported"), "leave it out");
+                match (clauses.as_slice(), &nulls) {
+                    ([], _) => {}
+                    ([FunctionArgumentClause::IgnoreOrRespectNulls(treatment)], None) => nulls = Some(*treatment),
+                    _ => {
+                        let message = format!("a clause inside {upper}( ) is not supported");
+                        return self.refuse(expr, &message, "leave it out");
+                    }
                 }
                 (*duplicate_treatment, args.as_slice())
             }
@@ -757,7 +766,15 @@ impl Planner<'_> {
         }
         if let Some(kind) = aggregate::kind_of(&upper) {
             let distinct = distinct == Some(DuplicateTreatment::Distinct);
-            return self.aggregate(expr, &upper, kind, args, distinct, filter.as_deref(), scope);
+            let nulls = nulls.map(|treatment| treatment == NullTreatment::RespectNulls);
+            return self.aggregate(expr, kind, (args, nulls, distinct, filter.as_deref()), scope);
+        }
+        if nulls.is_some() {
+            return self.refuse(expr, &format!("{upper} has no clause on NULLs"), "leave it out");
+        }
+        if matches!(upper.as_str(), "COLLECT" | "FUSION" | "INTERSECTION") {
+            let message = format!("there is no type MULTISET, which {upper} makes");
+            return self.refuse(expr, &message, "write ARRAY_AGG(x): it keeps every value, and their order");
         }
         if AGGREGATES_LATER.contains(&upper.as_str()) {
             let names: Vec<&str> = aggregate::NAMES.iter().map(|(name, _)| *name).collect();
@@ -775,7 +792,7 @@ impl Planner<'_> {
                 "leave it out",
             );
         }
-        if matches!(upper.as_str(), "GROUPING" | "GROUPING_ID") {
+        if matches!(upper.as_str(), "GROUPING" | "GROUPING_ID" | "GROUP_ID") {
             return self.grouping_id(expr, &upper, args, scope);
         }
         if let Some((window, form)) = legacy(&upper) {
@@ -839,17 +856,15 @@ impl Planner<'_> {
         )
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the parts of one call")]
+    /// A call with its arguments, clause on NULLs, DISTINCT and FILTER.
     fn aggregate(
         &mut self,
         expr: &Ast,
-        name: &str,
         kind: AggregateKind,
-        args: &[FunctionArg],
-        distinct: bool,
-        filter: Option<&Ast>,
+        (args, mut nulls, distinct, filter): (&[FunctionArg], Option<bool>, bool, Option<&Ast>),
         scope: &mut Scope<'_>,
     ) -> Result<Expr> {
+        let name = kind.name();
         let Some(grouping) = scope.grouping.as_deref_mut() else {
             let message = format!("the aggregate {name} cannot stand in {}", scope.place);
             return Err(SqlError::new(self.place(expr), message).help(match scope.place {
@@ -857,6 +872,14 @@ impl Planner<'_> {
                 "an aggregate" => "compute the inner one in a window of its own and aggregate its rows again",
                 _ => "aggregate in a window: GROUP BY window_start, window_end",
             }));
+        };
+        let args = match args.split_last() {
+            // The clause of a JSON aggregate, as the dialect hands it over.
+            Some((FunctionArg::Named { name, .. }, args)) => {
+                nulls = Some(name.value == "NULL");
+                args
+            }
+            _ => args,
         };
         let arguments: Option<Vec<&Ast>> = match args {
             [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => Some(Vec::new()),
@@ -887,8 +910,8 @@ impl Planner<'_> {
         };
         let arguments = planned.into_iter().map(&mut below).collect::<Result<Vec<Expr>>>()?;
         let condition = condition.map(below).transpose()?;
-        let call = AggregateCall::new(kind, arguments, distinct, condition).map_err(|error| self.typed(expr, error))?;
-        Ok(grouping.aggregate(call))
+        let call = AggregateCall::new(kind, arguments, nulls, distinct, condition);
+        Ok(grouping.aggregate(call.map_err(|error| self.typed(expr, error))?))
     }
 }
 

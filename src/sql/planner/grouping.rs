@@ -75,6 +75,7 @@ impl Planner<'_> {
     }
 
     /// `GROUPING(a, …)` and `GROUPING_ID(a, …)`: a bit for each key, 1 where the row's grouping set has it not.
+    /// `GROUP_ID()`: how often the row's grouping set stands before it among the sets.
     pub(super) fn grouping_id(
         &mut self,
         expr: &Ast,
@@ -97,20 +98,25 @@ impl Planner<'_> {
                 None => return self.refuse(ast, &format!("{name} takes keys of GROUP BY"), "name a key"),
             }
         }
-        if keys.is_empty() || keys.len() > 62 {
+        if name == "GROUP_ID" {
+            if !args.is_empty() {
+                return self.refuse(expr, "GROUP_ID takes no argument", "write GROUP_ID()");
+            }
+        } else if keys.is_empty() || keys.len() > 62 {
             return self.refuse(expr, &format!("{name} takes 1 to 62 keys of GROUP BY"), "name a key");
         }
         let number = |value: i64| build::literal(Value::Integer(value), DataType::BigInt);
         let Some((at, sets)) = scope.grouping.as_deref().and_then(|g| Some((g.keys.len(), g.sets.clone()?))) else {
             return Ok(number(0));
         };
+        let before = |at: usize, set: &Vec<bool>| sets.iter().take(at).filter(|known| *known == set).count() as i64;
         let bits = |set: &Vec<bool>| {
             keys.iter().fold(0, |bits, key| bits << 1 | i64::from(!set.get(*key).copied().unwrap_or(false)))
         };
-        let whens = sets
-            .iter()
-            .enumerate()
-            .map(|(index, set)| (build::literal(Value::Integer(index as i64), DataType::Int), number(bits(set))));
+        let value = |at: usize, set: &Vec<bool>| if name == "GROUP_ID" { before(at, set) } else { bits(set) };
+        let whens = sets.iter().enumerate().map(|(index, set)| {
+            (build::literal(Value::Integer(index as i64), DataType::Int), number(value(index, set)))
+        });
         self.built(expr, build::case(Some(build::column(at, DataType::Int)), whens.collect(), None))
     }
 }

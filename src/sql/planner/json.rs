@@ -1,12 +1,13 @@
 //! `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS` with their clauses, which the dialect hands over as named arguments.
 
-use sqlparser::ast::{Expr as Ast, FunctionArg, FunctionArgExpr, Ident};
+use sqlparser::ast::{Expr as Ast, FunctionArg, FunctionArgExpr, FunctionArguments, Ident};
 
 use super::expression::Scope;
 use super::{Planner, Result};
 use crate::expr::DataType;
 use crate::expr::build::{self, ExistsOnError, Expr, Otherwise, QueryOtherwise, Wrapper};
 use crate::sql::SqlError;
+use crate::sql::parse::single;
 use crate::sql::types::parse_type;
 
 /// The clauses as written.
@@ -79,17 +80,15 @@ impl Planner<'_> {
                 build::json_value(doc, path, &returning, on_empty, on_error)
             }
             "JSON_QUERY" => {
-                if returning != DataType::String {
-                    return Err(SqlError::new(
-                        self.place(expr),
-                        format!("JSON_QUERY returning {returning} is not supported yet"),
-                    )
-                    .help("leave RETURNING out: it returns STRING"));
+                let is_array = matches!(&returning, DataType::Array(item) if **item == DataType::String);
+                if !is_array && returning != DataType::String {
+                    let message = format!("JSON_QUERY does not return {returning}");
+                    return Err(SqlError::new(self.place(expr), message).help("it returns STRING or ARRAY<STRING>"));
                 }
                 let wrapper = self.wrapper(clauses.wrapper)?;
                 let on_empty = self.query_otherwise(clauses.empty)?;
                 let on_error = self.query_otherwise(clauses.error)?;
-                build::json_query(doc, path, wrapper, on_empty, on_error)
+                build::json_query(doc, path, wrapper, on_empty, on_error, is_array)
             }
             _ => build::json_exists(doc, path, self.exists_on_error(clauses.error)?),
         };
@@ -102,12 +101,30 @@ impl Planner<'_> {
         let mut planned = Vec::new();
         for arg in args {
             match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.expr(arg, scope)?),
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.json_part(arg, scope)?),
                 FunctionArg::Named { name: clause, arg: _, operator: _ } => with_nulls = clause.value == "NULL",
                 _ => return Err(SqlError::new(self.argument_place(arg), format!("{name} takes values"))),
             }
         }
         self.built(expr, build::json_made(name, planned, with_nulls))
+    }
+
+    /// A value of those, which may be `JSON(text)`.
+    fn json_part(&mut self, expr: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
+        let Ast::Function(function) = expr else { return self.expr(expr, scope) };
+        let FunctionArguments::List(list) = &function.args else { return self.expr(expr, scope) };
+        if single(&function.name).is_none_or(|name| !name.value.eq_ignore_ascii_case("JSON")) || function.over.is_some()
+        {
+            return self.expr(expr, scope);
+        }
+        let mut planned = Vec::new();
+        for arg in &list.args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.expr(arg, scope)?),
+                _ => return Err(SqlError::new(self.argument_place(arg), "JSON takes one STRING")),
+            }
+        }
+        self.built(expr, build::json_raw(planned))
     }
 
     fn returning(&self, ident: &Ident) -> Result<DataType> {

@@ -606,7 +606,7 @@ impl Planner<'_> {
                 return self.refuse(expr, &format!("{name} needs a column of a variable, as in Flink"), &help);
             }
         };
-        let call = AggregateCall::new(kind, planned, false, None).map_err(|error| self.typed(expr, error))?;
+        let call = AggregateCall::new(kind, planned, None, false, None).map_err(|error| self.typed(expr, error))?;
         let data_type = call.data_type.clone();
         let Some(matched) = scope.matched.as_deref_mut() else {
             return self.refuse(expr, &format!("{name} cannot stand here"), "put it into MEASURES");

@@ -252,18 +252,21 @@ impl Planner<'_> {
         scope: &mut Scope<'_>,
     ) -> Result<OverCall> {
         if let Some(kind) = aggregate::kind_of(name) {
-            let argument = match args {
-                [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] => Vec::new(),
-                [FunctionArg::Unnamed(FunctionArgExpr::Expr(arg))] => vec![self.expr(arg, scope)?],
-                _ => {
-                    return self.refuse(
-                        expr,
-                        &format!("{name} takes one argument"),
-                        &format!("write {name}(x) OVER (…)"),
-                    );
+            let mut planned = Vec::new();
+            for arg in args {
+                match arg {
+                    FunctionArg::Unnamed(FunctionArgExpr::Wildcard) if args.len() == 1 => {}
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.expr(arg, scope)?),
+                    _ => {
+                        let help = format!("write {name}(x) OVER (…)");
+                        return self.refuse(expr, &format!("{name} takes columns or constants"), &help);
+                    }
                 }
-            };
-            let call = AggregateCall::new(kind, argument, distinct, None);
+            }
+            if args.is_empty() {
+                return self.refuse(expr, &format!("{name} takes an argument"), &format!("write {name}(x) OVER (…)"));
+            }
+            let call = AggregateCall::new(kind, planned, None, distinct, None);
             let call = call.map_err(|error| SqlError::new(self.place(expr), error.message).help_if(error.help))?;
             let (args, data_type) = (call.argument.iter().cloned().collect(), call.data_type.clone());
             return Ok(OverCall { function: OverFunction::Aggregate(Box::new(call)), args, data_type });

@@ -58,7 +58,7 @@ fn numbered(plan: &mut Plan) -> Result<()> {
     let (RankKind::First, None, Some(ExprKind::Column(time_column))) = (&rank.kind, rank.limit, time) else {
         return Ok(());
     };
-    let count = AggregateCall::new(AggregateKind::Count, Vec::new(), false, None)
+    let count = AggregateCall::new(AggregateKind::Count, Vec::new(), None, false, None)
         .map_err(|error| SqlError::new(rank.place.clone(), error.message))?;
     let data_type = count.data_type.clone();
     let call = OverCall { function: OverFunction::Aggregate(Box::new(count)), args: Vec::new(), data_type };
