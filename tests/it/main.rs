@@ -7,6 +7,7 @@ mod clock;
 mod commands;
 mod config_errors;
 mod conformance;
+mod directories;
 mod drops;
 mod failing_sync;
 mod features;
