@@ -373,7 +373,7 @@ impl From<ConfigError> for Failure {
                 let text = problems.to_string();
                 Failure { message: text.strip_prefix("error: ").map_or(text.clone(), str::to_owned), code: 78 }
             }
-            ConfigError::Read { .. } => Failure::new(&error, 78),
+            ConfigError::Read { .. } | ConfigError::Directory { .. } => Failure::new(&error, 78),
         }
     }
 }

@@ -169,6 +169,8 @@ pub enum ConfigError {
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot read the configuration {path}: it is a directory; name the file in it, as in {path}/forebay.toml")]
+    Directory { path: String },
     #[error("{0}")]
     Invalid(Problems),
 }
@@ -180,9 +182,12 @@ pub enum ConfigError {
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let name = path.display().to_string();
     let mut bytes = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|source| ConfigError::Read { path: name.clone(), source })?;
+    std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(
+        |source| match source.kind() {
+            std::io::ErrorKind::IsADirectory => ConfigError::Directory { path: name.clone() },
+            _ => ConfigError::Read { path: name.clone(), source },
+        },
+    )?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let source = std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it is larger than 16MiB");
         return Err(ConfigError::Read { path: name, source });
@@ -193,7 +198,13 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
         let problem = Problem { message: "the file is not UTF-8".to_owned(), help: None, span: Some(at..at + 1) };
         ConfigError::Invalid(Problems { file: name.clone(), text, list: vec![problem] })
     })?;
-    parse(&name, &text).map_err(ConfigError::Invalid)
+    // Not of a configuration that a checkpoint keeps: by it the log's tail is still processed.
+    let read = |root: &mut Section<'_>| {
+        let config = read_root(&name, &text, root)?;
+        plan::refuse_outputs_in_state(root, &config);
+        Some(config)
+    };
+    read_document(&name, &text, read).map_err(ConfigError::Invalid)
 }
 
 /// Validates the text of a configuration.

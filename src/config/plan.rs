@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use super::{Query, Sink, Source, SourceTime, Table};
@@ -338,6 +338,37 @@ pub(super) fn refuse_shared_outputs(root: &Section<'_>, sinks: &[Sink]) {
             }
         }
     }
+}
+
+/// The state directory is Forebay's own: an output in it could take the place of a file that is needed there.
+pub(super) fn refuse_outputs_in_state(root: &mut Section<'_>, config: &super::Config) {
+    let state = plain(&config.pipeline.state);
+    if root.problems() > 0 {
+        return;
+    }
+    for (name, section) in root.named_sections("sink") {
+        let sink = config.sinks.iter().find(|sink| sink.name == name.value);
+        for path in sink.iter().flat_map(|sink| sink.connector.paths()).filter(|path| plain(path).starts_with(&state)) {
+            let message = format!(
+                "{} is inside the state directory {}, where only Forebay's own files may be",
+                path.display(),
+                config.pipeline.state.display()
+            );
+            section.problem_at("path", message, Some("give the output a path outside of it".into()));
+        }
+    }
+}
+
+/// A path from the root on, without `.` and `..`; links are not followed.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for component in std::path::absolute(path).as_deref().unwrap_or(path).components() {
+        match component {
+            Component::ParentDir => drop(plain.pop()),
+            component => plain.push(component),
+        }
+    }
+    plain
 }
 
 impl super::Config {

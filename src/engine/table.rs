@@ -35,6 +35,8 @@ pub enum TableError {
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot read the table {table} from {path}: it is a directory; set the table's `path` to the file in it")]
+    Directory { table: String, path: String },
     #[error(
         "{path} is larger than {bytes_max} bytes, which is all that a record of the log can hold; set a larger log.segment"
     )]
@@ -47,7 +49,7 @@ impl TableError {
     /// The process's exit code when this ends it.
     pub fn exit_code(&self) -> u8 {
         match self {
-            TableError::Io { .. } => 74,
+            TableError::Io { .. } | TableError::Directory { .. } => 74,
             TableError::TooLarge { .. } | TableError::Content { .. } => 65,
         }
     }
@@ -120,7 +122,10 @@ fn read(table: &Table) -> Result<Vec<u8>, TableError> {
     let mut content = Vec::new();
     std::fs::File::open(&table.path)
         .and_then(|file| file.take(table.bytes_max as u64 + 1).read_to_end(&mut content))
-        .map_err(|source| TableError::Io { table: table.name.clone(), path: path(), source })?;
+        .map_err(|source| match source.kind() {
+        std::io::ErrorKind::IsADirectory => TableError::Directory { table: table.name.clone(), path: path() },
+        _ => TableError::Io { table: table.name.clone(), path: path(), source },
+    })?;
     if content.len() > table.bytes_max {
         return Err(TableError::TooLarge { path: path(), bytes_max: table.bytes_max });
     }

@@ -189,6 +189,8 @@ pub enum SinkError {
         #[source]
         source: Arc<io::Error>,
     },
+    #[error("{path} is a directory, and rows go into a file: set the sink's `path` to a file, as in {path}/rows")]
+    Directory { path: String },
     #[error(
         "{path} is {length} bytes long, but {durable} bytes of it were durable: it was cut or replaced. Bring it back, or \
          {remedy}"
@@ -226,7 +228,11 @@ pub enum SinkError {
 
 impl SinkError {
     fn io(action: &'static str, path: &Path, source: io::Error) -> SinkError {
-        SinkError::Io { action, path: path.display().to_string(), source: Arc::new(source) }
+        let path = path.display().to_string();
+        match source.kind() {
+            io::ErrorKind::IsADirectory => SinkError::Directory { path },
+            _ => SinkError::Io { action, path, source: Arc::new(source) },
+        }
     }
 
     /// The process's exit code when this ends it.
@@ -237,7 +243,11 @@ impl SinkError {
             | SinkError::Exists { .. }
             | SinkError::Unterminated { .. }
             | SinkError::Progress { .. } => 65,
-            SinkError::Io { .. } | SinkError::NoSpace { .. } | SinkError::Stuck | SinkError::Closed => 74,
+            SinkError::Io { .. }
+            | SinkError::Directory { .. }
+            | SinkError::NoSpace { .. }
+            | SinkError::Stuck
+            | SinkError::Closed => 74,
             SinkError::Locked { .. } => 75,
         }
     }

@@ -737,7 +737,7 @@ mod tests {
         assert!(error.starts_with(&format!("cannot open {}: No such file", path.display())), "{error}");
         for follow in [false, true] {
             let error = Harness::start(&text(dir.path(), follow)).finish().expect_err("directory").to_string();
-            assert!(error.ends_with("it is a directory, not a regular file"), "{error}");
+            assert!(error.ends_with("it is a directory, not a regular file: set `path` to a file"), "{error}");
         }
     }
 

@@ -80,7 +80,7 @@ pub enum SourceError {
         #[source]
         source: std::io::Error,
     },
-    #[error("cannot read {path}: it is {found}, not a regular file")]
+    #[error("cannot read {path}: it is {found}, not a regular file: set `path` to a file")]
     NotAFile { path: String, found: &'static str },
     #[error(
         "{path} was replaced or cut since it was read up to byte {offset}: put the old file back, \

@@ -495,6 +495,16 @@ mod tests {
     }
 
     #[test]
+    fn values_of_every_namespace_are_weighed() {
+        let mut state = KeyedState::<String>::empty(1);
+        for i in 0..1000u64 {
+            state.put(0, &i.to_be_bytes(), String::new());
+            state.put(1, &i.to_be_bytes(), "x".repeat(10_000));
+        }
+        assert!((10_000_000..12_000_000).contains(&state.memory_bytes()), "{}", state.memory_bytes());
+    }
+
+    #[test]
     fn key_groups_are_fixed_and_even() {
         assert_eq!(key_group(b"123456789"), (0xe306_9283_u32 % 128) as u8);
         let mut counts = [0u32; KEY_GROUPS as usize];

@@ -8,6 +8,7 @@ mod collected;
 mod commands;
 mod config_errors;
 mod conformance;
+mod directories;
 mod drops;
 mod failing_sync;
 mod features;
