@@ -198,6 +198,13 @@ impl AggregateCall {
         }
         if let Some(default) = kind.null_clause() {
             let with_nulls = with_nulls.unwrap_or(default);
+            // The key of a row that FILTER leaves out is not looked at.
+            let argument = match &filter {
+                Some(filter) if kind == AggregateKind::JsonObjectAgg && argument.data_type == DataType::String => {
+                    build::case(None, vec![(filter.clone(), argument)], Some(build::string_literal("")))?
+                }
+                _ => argument,
+            };
             let (argument, data_type) = collected(kind, argument, rest, with_nulls)?;
             let parameter = Parameter::WithNulls(with_nulls);
             return Ok(AggregateCall { kind, argument: Some(argument), parameter, distinct, filter, data_type });

@@ -112,7 +112,7 @@ fn deviations_are_those_of_flink() {
 fn collected_values_are_the_same_at_all_batch_sizes() {
     let given = at_all_batch_sizes(
         "SELECT window_start, device, COUNT(*) AS n, ARRAY_AGG(temp) AS x, JSON_ARRAYAGG(site NULL ON NULL) AS y, \
-         JSON_OBJECTAGG(KEY device VALUE temp) AS o, PERCENTILE(temp, 0.5, 2) AS p \
+         JSON_OBJECTAGG(KEY device VALUE temp) FILTER (WHERE device IS NOT NULL) AS o, PERCENTILE(temp, 0.5, 2) AS p \
          FROM HOP(TABLE steady, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND) \
          GROUP BY window_start, window_end, device",
     );
@@ -124,6 +124,10 @@ fn collected_values_are_the_same_at_all_batch_sizes() {
         assert_eq!(row["x"].as_array().unwrap().len() as u64, count, "{line}");
         assert_eq!(sites.as_array().unwrap().len() as u64, count, "{line}");
         let last: serde_json::Value = serde_json::from_str(row["o"].as_str().unwrap()).unwrap();
-        assert_eq!(last[row["device"].as_str().unwrap()], row["x"][usize::try_from(count).unwrap() - 1], "{line}");
+        let Some(device) = row["device"].as_str() else {
+            assert_eq!(row["o"], "{}", "{line}");
+            continue;
+        };
+        assert_eq!(last[device], row["x"][usize::try_from(count).unwrap() - 1], "{line}");
     }
 }
