@@ -455,10 +455,7 @@ fn print_record(
         write!(out, " {}", bytes_text(peer.as_bytes()))?;
     }
     if let Some(PayloadPlace { payload_offset, payload_bytes }) = place {
-        return Ok(writeln!(
-            out,
-            " ({payload_bytes} bytes at byte {payload_offset}, which do not stand there any more)"
-        )?);
+        return Ok(writeln!(out, " ({payload_bytes} bytes at byte {payload_offset}; the file is not what it was)")?);
     }
     let text = match Detail::of(run.kind, payload) {
         Some(Detail::Bad(Bad { reason, bytes })) => format!("{reason}: {}", bytes_text(&bytes)),

@@ -8,7 +8,8 @@
 //!
 //! A segment is 64 KiB to 1 GiB long. A segment header takes at most 256 KiB and a quarter of the segment. A frame
 //! takes at most a quarter of the segment, and so does its body before compression. A peer's name takes at most
-//! [`PEER_BYTES_MAX`]. A reference spans at most [`REFERENCE_BYTES_MAX`] of its file.
+//! [`PEER_BYTES_MAX`]. A reference spans at most [`REFERENCE_BYTES_MAX`] of its file,
+//! and the payloads that a frame refers to are no more than that.
 //!
 //! # Versions
 //!
@@ -98,7 +99,8 @@ pub const SEGMENT_BYTES_MIN: u64 = 64 * 1024;
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Greatest length of a peer's name in bytes.
 pub const PEER_BYTES_MAX: usize = 1024;
-/// Most bytes of its file that a reference spans: bounds what a reader takes into memory for a run.
+/// Most bytes of its file that a reference spans, and most payload that a frame refers to: bounds what a reader takes into
+/// memory for a frame.
 pub const REFERENCE_BYTES_MAX: u64 = 256 << 20;
 
 /// Unit of header lengths: a page of any common disk.
@@ -551,7 +553,7 @@ impl FrameEncoder {
         let base_time = runs.first().map_or(LogTime(0), |run| run.time);
         self.body.clear();
         encode_body(runs, base_time, &mut self.body);
-        if frame_bytes(self.body.len()) > frame_bytes_max {
+        if frame_bytes(self.body.len()) > frame_bytes_max || exceeds_reference_bytes_max(runs) {
             return Err(too_large());
         }
         let raw = self.body.as_slice();
@@ -707,15 +709,23 @@ pub fn decode_body(bytes: &[u8], base_time: LogTime) -> Result<Vec<Run>, FormatE
         }
         if flags & RUN_REFERENCE != 0 {
             run.reference = Some(decode_reference(&mut input, count)?);
-            if run.span().is_none_or(|(from, to)| to == u64::MAX || to - from > REFERENCE_BYTES_MAX) {
-                return Err(Bad("a run refers to more of a file than it can"));
-            }
         } else {
             run.payload = input.take(payload_bytes)?.to_vec();
         }
         runs.push(run);
     }
+    if exceeds_reference_bytes_max(&runs) {
+        return Err(Bad("the frame refers to more bytes than it can"));
+    }
     Ok(runs)
+}
+
+/// Whether these runs refer to more than a reader takes into memory.
+fn exceeds_reference_bytes_max(runs: &[Run]) -> bool {
+    let referring = || runs.iter().filter(|run| run.reference.is_some());
+    let spans = referring().filter_map(Run::span).map(|(from, to)| if to == u64::MAX { to } else { to - from });
+    let payloads = referring().map(Run::payload_bytes).fold(0, u64::saturating_add);
+    spans.max().unwrap_or(0).max(payloads) > REFERENCE_BYTES_MAX
 }
 
 /// Reads the reference of a run of `count` records.
@@ -945,6 +955,32 @@ mod tests {
         let crc = crc32c::crc32c(&bytes);
         bytes[16..20].copy_from_slice(&crc.to_le_bytes());
         assert_eq!(SegmentHeader::decode(&bytes), Err(FormatError::UnknownVersion(3)));
+    }
+
+    #[test]
+    fn a_frame_refers_to_no_more_than_a_reader_takes() {
+        let referring = |length: u32, gap: u64| {
+            let mut run = Run::new(SourceId(1), RecordKind::Data, LogTime(5));
+            run.peer = Some(Arc::from("in"));
+            run.lengths = vec![length, 1];
+            run.reference = Some(Reference { offset: 7, gaps: vec![(1, gap)], crc: 0 });
+            run
+        };
+        let half = u32::try_from(REFERENCE_BYTES_MAX / 2).unwrap() - 1;
+        let is_taken = |runs: &[Run]| {
+            let mut body = Vec::new();
+            encode_body(runs, LogTime(5), &mut body);
+            let decoded = decode_body(&body, LogTime(5)).is_ok();
+            let encoded = FrameEncoder::new(Compression::None).encode(&PLACE, Lsn(1), 0, runs, LIMIT).is_ok();
+            assert_eq!(decoded, encoded);
+            decoded
+        };
+        assert!(is_taken(&[referring(half, 0), referring(half, 0)]));
+        assert!(!is_taken(&[referring(half, 0), referring(half + 1, 0)]));
+        // What is between payloads counts for each run.
+        assert!(is_taken(&[referring(half, u64::from(half)), referring(1, u64::from(half))]));
+        assert!(!is_taken(&[referring(half, u64::from(half) + 2)]));
+        assert!(!is_taken(&[referring(half, u64::MAX)]));
     }
 
     #[test]
