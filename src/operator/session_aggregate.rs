@@ -450,7 +450,7 @@ mod tests {
             },
             keys: vec![build::column(1, DataType::String)],
             properties: vec![WindowProperty::Start, WindowProperty::End],
-            aggregates: vec![AggregateCall::new(AggregateKind::Count, vec![], false, None).expect("a count")],
+            aggregates: vec![AggregateCall::new(AggregateKind::Count, vec![], None, false, None).expect("a count")],
         };
         SessionAggregate::new(named, spec, GAP_MS, &EvalContext { time_zone: zone.clone() }, state)
             .expect("has an order")
