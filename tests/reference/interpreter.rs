@@ -263,25 +263,29 @@ impl Interpreter {
                     windows.of(&row).into_iter().map(with).collect()
                 })
             }
-            Node::Unnest { input, array, outer, ordinality: false } => {
+            Node::Unnest { input, array, outer, ordinality } => {
                 let (stream, fields) = (self.node(input), fields_of(input));
                 let named = self.named("unnest", &fields);
-                let width = plan.schema.fields.len() - fields.len();
+                let width = plan.schema.fields.len() - fields.len() - usize::from(*ordinality);
                 stream.map(|at, row| {
                     let Some(values) = self.values(&[array], &named, at, &row) else { return Vec::new() };
-                    let mut items = match &values[0] {
-                        Value::List(items) => items.clone(),
+                    let mut items: Vec<(Value, Value)> = match &values[0] {
+                        Value::List(items) => items.iter().cloned().zip((1..).map(Value::Int)).collect(),
                         _ => Vec::new(),
                     };
                     if items.is_empty() && *outer {
-                        items.push(Value::Null);
+                        items.push((Value::Null, Value::Null));
                     }
                     let columns = |item: Value| match item {
                         Value::Row(values) => values,
                         Value::Null => vec![Value::Null; width],
                         value => vec![value],
                     };
-                    items.into_iter().map(|item| row.iter().cloned().chain(columns(item)).collect()).collect()
+                    let numbered = |(item, number): (Value, Value)| {
+                        let number = ordinality.then_some(number);
+                        row.iter().cloned().chain(columns(item)).chain(number).collect()
+                    };
+                    items.into_iter().map(numbered).collect()
                 })
             }
             Node::Expand { input, keys, sets } => {
