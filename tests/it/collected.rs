@@ -13,7 +13,8 @@ time = { column = "ts" }
 columns = { ts = "TIMESTAMP_LTZ(3)", k = "STRING", a = "INT", f = "INT", s = "STRING", l = "ARRAY<INT>" }
 [query.arrays]
 sql = """SELECT ARRAY_AGG(s) AS x, ARRAY_AGG(s IGNORE NULLS) AS present, ARRAY_AGG(s) IGNORE NULLS AS present2,
-         ARRAY_AGG(DISTINCT s) AS d, ARRAY_AGG(s) FILTER (WHERE a > 4) AS f, ARRAY_AGG(s) FILTER (WHERE a > 100) AS none_
+         ARRAY_AGG(DISTINCT s) AS d, ARRAY_AGG(s) FILTER (WHERE a > 4) AS f,
+         ARRAY_AGG(s) FILTER (WHERE a > 100) AS none_
          FROM TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE) GROUP BY window_start, window_end"""
 [query.texts]
 sql = """SELECT JSON_OBJECTAGG(KEY k VALUE s) AS o, JSON_OBJECTAGG(k VALUE s ABSENT ON NULL) AS p, JSON_ARRAYAGG(s) AS x,

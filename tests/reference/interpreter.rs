@@ -269,25 +269,23 @@ impl Interpreter {
                 let width = plan.schema.fields.len() - fields.len() - usize::from(*ordinality);
                 stream.map(|at, row| {
                     let Some(values) = self.values(&[array], &named, at, &row) else { return Vec::new() };
-                    let mut items = match &values[0] {
-                        Value::List(items) => items.clone(),
+                    let mut items: Vec<(Value, Value)> = match &values[0] {
+                        Value::List(items) => items.iter().cloned().zip((1..).map(Value::Int)).collect(),
                         _ => Vec::new(),
                     };
-                    let mut numbers: Vec<Value> = (1..=items.len()).map(|number| Value::Int(number as i64)).collect();
                     if items.is_empty() && *outer {
-                        items.push(Value::Null);
-                        numbers.push(Value::Null);
+                        items.push((Value::Null, Value::Null));
                     }
                     let columns = |item: Value| match item {
                         Value::Row(values) => values,
                         Value::Null => vec![Value::Null; width],
                         value => vec![value],
                     };
-                    let with = |(item, number): (Value, Value)| {
+                    let numbered = |(item, number): (Value, Value)| {
                         let number = ordinality.then_some(number);
                         row.iter().cloned().chain(columns(item)).chain(number).collect()
                     };
-                    items.into_iter().zip(numbers).map(with).collect()
+                    items.into_iter().map(numbered).collect()
                 })
             }
             Node::Expand { input, keys, sets } => {
