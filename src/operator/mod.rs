@@ -33,6 +33,8 @@ pub mod project;
 pub mod retention;
 pub mod rows;
 pub mod session_aggregate;
+pub mod session_window;
+pub mod sessions;
 mod sketch;
 pub mod temporal_join;
 pub mod union_all;

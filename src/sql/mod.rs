@@ -97,6 +97,8 @@ pub struct Catalog {
     relations: BTreeMap<String, Schema>,
     /// Of queries whose rows carry windows, what each column is to them.
     windows: BTreeMap<String, Vec<Option<(WindowProperty, WindowSpec)>>>,
+    /// Of queries with several time attributes, all of them.
+    times: BTreeMap<String, Vec<usize>>,
     /// Columns of the primary keys of versioned tables and of lookup tables.
     keys: BTreeMap<String, Vec<String>>,
     lookups: BTreeSet<String>,
@@ -110,11 +112,23 @@ impl Catalog {
         if windows.iter().any(Option::is_some) {
             self.windows.insert(name.clone(), windows);
         }
+        let named = |column: &usize| plan.schema.fields.get(*column).map(|field| field.name.clone());
+        if let Some(key) = planner::primary_key(plan, self).filter(|key| !key.is_empty()) {
+            self.add_key(&name, key.iter().filter_map(named).collect());
+        }
+        let times = planner::time_columns(plan, self);
+        if times.len() > 1 {
+            self.times.insert(name.clone(), times);
+        }
         self.add(name, plan.schema.clone());
     }
 
     fn window_column(&self, relation: &str, column: usize) -> Option<(WindowProperty, WindowSpec)> {
         self.windows.get(relation)?.get(column)?.clone()
+    }
+
+    fn time_columns(&self, relation: &str, schema: &Schema) -> Vec<usize> {
+        self.times.get(relation).cloned().unwrap_or_else(|| schema.time.into_iter().collect())
     }
 
     /// Adds a source.
