@@ -221,7 +221,9 @@ impl Builder<'_> {
                     Box::new(Window::new(window, &self.context.time_zone))
                 }
             }
-            PlanNode::Unnest { array, outer, .. } => Box::new(Unnest::new(named, array.clone(), *outer)),
+            PlanNode::Unnest { input: _, array, outer, numbered } => {
+                Box::new(Unnest::new(named, array.clone(), *outer, *numbered))
+            }
             PlanNode::Expand { keys, sets, .. } => Box::new(Expand::new(named, keys.clone(), sets.clone())),
             PlanNode::WindowAggregate { window, keys, properties, aggregates, .. } => {
                 fingerprint = plan.fingerprint().unwrap_or_default();

@@ -1,25 +1,29 @@
-//! UNNEST: a row once for each element of an array, with the element's columns behind its own.
+//! UNNEST: a row once for each element of an array, with the element's columns behind its own, and WITH ORDINALITY its number.
+
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, UInt32Array};
+use arrow_array::{Array, ArrayRef, Int32Array, UInt32Array};
 use arrow_select::take::take;
 
 use super::{Chunk, Named, Operator, OperatorError, Sides};
 use crate::expr::build::Expr;
 use crate::expr::{Batch, EvalContext, RowErrors, eval::eval};
 
-/// `CROSS JOIN UNNEST(array)` and `LEFT JOIN UNNEST(array) ON TRUE`.
+/// `CROSS JOIN UNNEST(array) [WITH ORDINALITY]` and `LEFT JOIN UNNEST(array) ON TRUE`.
 pub struct Unnest {
     named: Named,
     array: Expr,
     /// A row without elements stays, with NULLs.
     outer: bool,
+    /// The element's number from 1 stands behind it.
+    numbered: bool,
 }
 
 impl Unnest {
     /// Takes `array` apart.
-    pub fn new(named: Named, array: Expr, outer: bool) -> Unnest {
-        Unnest { named, array, outer }
+    pub fn new(named: Named, array: Expr, outer: bool, numbered: bool) -> Unnest {
+        Unnest { named, array, outer, numbered }
     }
 }
 
@@ -31,15 +35,17 @@ impl Operator for Unnest {
         };
         let (input, arrays) = input.evaluated(&self.named, sides, evaluate);
         let Some(lists) = arrays.as_list_opt::<i32>() else { return Ok(input) };
-        let (mut rows, mut elements) = (Vec::new(), Vec::new());
+        let (mut rows, mut elements, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
         for (row, bounds) in lists.value_offsets().windows(2).enumerate() {
             let [from, to] = *bounds else { continue };
             let own = if lists.is_valid(row) { from..to } else { from..from };
             if own.is_empty() && self.outer {
                 rows.push(row as u32);
                 elements.push(None);
+                numbers.push(None);
             }
             for element in own {
+                numbers.push(Some(element - from + 1));
                 rows.push(row as u32);
                 elements.push(Some(element as u32));
             }
@@ -57,6 +63,9 @@ impl Operator for Unnest {
                     push(column, elements.iter().map(valid).collect())?;
                 }
             }
+        }
+        if self.numbered {
+            output.columns.push(Arc::new(Int32Array::from(numbers)));
         }
         Ok(output)
     }

@@ -151,10 +151,11 @@ impl Plan {
                 writeln!(out, "{pad}Window")?;
                 writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
             }
-            Node::Unnest { input, array, outer } => {
+            Node::Unnest { input, array, outer, numbered } => {
                 writeln!(out, "{pad}Unnest")?;
                 let rows = if *outer { ", rows without elements too" } else { "" };
-                writeln!(out, "{pad}    {}{rows}", array.display(&input.schema))?;
+                let number = if *numbered { ", numbered" } else { "" };
+                writeln!(out, "{pad}    {}{rows}{number}", array.display(&input.schema))?;
                 let elements: Vec<String> =
                     self.schema.fields.iter().skip(input.schema.fields.len()).map(column).collect();
                 writeln!(out, "{pad}    columns: {}", elements.join(", "))?;

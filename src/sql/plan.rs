@@ -72,8 +72,8 @@ pub enum Node {
     /// A bare window table function: the input's columns, then `window_start`, `window_end`, `window_time`.
     Window { input: Box<Plan>, window: WindowSpec },
     /// Each row once for every element of an array, with the element (of a ROW, its fields) behind the row's columns.
-    /// `outer`: a row without elements stays, with NULLs.
-    Unnest { input: Box<Plan>, array: Expr, outer: bool },
+    /// `outer`: a row without elements stays, with NULLs. `numbered`: behind that stands the element's number from 1 (INT).
+    Unnest { input: Box<Plan>, array: Expr, outer: bool, numbered: bool },
     /// GROUPING SETS: each row once for every set; behind the input's columns stand the keys, NULL where the set has
     /// them not, and the set's number (INT).
     Expand {

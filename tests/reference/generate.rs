@@ -818,8 +818,11 @@ impl Generator<'_> {
     }
 
     fn unnest(&mut self) -> String {
-        let join = self.pick(&["CROSS JOIN UNNEST(a.l) AS u (e)", "LEFT JOIN UNNEST(a.l) AS u (e) ON TRUE"]);
-        let inner = format!("SELECT a.ts AS ts, a.k AS k, a.g AS g, u.e AS e, CARDINALITY(a.l) AS c FROM a {join}");
+        let join = self.pick(&["CROSS JOIN UNNEST(a.l)", "LEFT JOIN UNNEST(a.l)"]);
+        let (alias, count) =
+            *self.random.pick(&[("AS u (e)", "CARDINALITY(a.l)"), ("WITH ORDINALITY AS u (e, i)", "u.i")]);
+        let on = if join.starts_with("LEFT") { " ON TRUE" } else { "" };
+        let inner = format!("SELECT a.ts AS ts, a.k AS k, a.g AS g, u.e AS e, {count} AS c FROM a {join} {alias}{on}");
         if self.random.one_in(2) {
             return inner;
         }

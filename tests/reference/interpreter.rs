@@ -268,25 +268,31 @@ impl Interpreter {
                     windows.of(&row).into_iter().map(with).collect()
                 })
             }
-            Node::Unnest { input, array, outer } => {
+            Node::Unnest { input, array, outer, numbered } => {
                 let (stream, fields) = (self.node(input), fields_of(input));
                 let named = self.named("unnest", &fields);
-                let width = plan.schema.fields.len() - fields.len();
+                let width = plan.schema.fields.len() - fields.len() - usize::from(*numbered);
                 stream.map(|at, row| {
                     let Some(values) = self.values(&[array], &named, at, &row) else { return Vec::new() };
                     let mut items = match &values[0] {
                         Value::List(items) => items.clone(),
                         _ => Vec::new(),
                     };
+                    let mut numbers: Vec<Value> = (1..=items.len()).map(|number| Value::Int(number as i64)).collect();
                     if items.is_empty() && *outer {
                         items.push(Value::Null);
+                        numbers.push(Value::Null);
                     }
                     let columns = |item: Value| match item {
                         Value::Row(values) => values,
                         Value::Null => vec![Value::Null; width],
                         value => vec![value],
                     };
-                    items.into_iter().map(|item| row.iter().cloned().chain(columns(item)).collect()).collect()
+                    let with = |(item, number): (Value, Value)| {
+                        let number = numbered.then_some(number);
+                        row.iter().cloned().chain(columns(item)).chain(number).collect()
+                    };
+                    items.into_iter().zip(numbers).map(with).collect()
                 })
             }
             Node::Expand { input, keys, sets } => {

@@ -21,7 +21,7 @@ use crate::value::same;
 /// Random queries in CI.
 const QUERIES: u64 = 2000;
 /// Logs for each query.
-const LOGS: u64 = 3;
+const LOGS: u64 = 2;
 
 fn pipeline(query: &Query, zone: &str, ttl: &str) -> Result<Config, String> {
     let mut text = format!("[pipeline]\nname = \"random\"\nstate = \"unused\"\ntime_zone = \"{zone}\"\n{SOURCES}");

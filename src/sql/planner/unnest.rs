@@ -71,9 +71,6 @@ impl Planner<'_> {
         else {
             return wrong("UNNEST takes an array");
         };
-        if *with_ordinality {
-            return wrong("WITH ORDINALITY is not supported yet");
-        }
         let [FunctionArg::Unnamed(FunctionArgExpr::Expr(array))] = args.as_slice() else {
             return wrong("UNNEST takes one array");
         };
@@ -96,6 +93,9 @@ impl Planner<'_> {
                 return Err(SqlError::new(self.place(array), message).help(FORM));
             }
         };
+        if *with_ordinality {
+            elements.push(Field::new("ORDINALITY", DataType::Int));
+        }
         let mut prefix = String::new();
         if let Some(TableAlias { explicit: _, name, columns, at: None }) = alias {
             prefix = format!("{}.", self.name(name)?);
@@ -125,7 +125,8 @@ impl Planner<'_> {
             fields.push(Field { name, ..field });
         }
         let schema = Schema { fields, time: input.schema.time };
-        let plan = self.node(Node::Unnest { input: Box::new(input), array: planned, outer }, schema)?;
+        let plan = self
+            .node(Node::Unnest { input: Box::new(input), array: planned, outer, numbered: *with_ordinality }, schema)?;
         Ok(Relation { plan, alias: Some(JOINED.to_owned()) })
     }
 }
