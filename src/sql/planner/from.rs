@@ -55,7 +55,7 @@ pub(super) struct Common {
 
 impl Planner<'_> {
     /// FROM and WHERE.
-    pub(super) fn from_where(
+    pub(super) fn filtered_from(
         &mut self,
         from: &[TableWithJoins],
         selection: Option<&Ast>,
@@ -135,14 +135,15 @@ impl Planner<'_> {
     }
 
     /// Takes the conditions of WHERE that compare columns of both sides, the left one of which has `width` columns; without
-    /// ON (`None`) all that these sides can answer.
+    /// ON (`None`) all that these sides can answer. Gives their place, too.
     pub(super) fn taken(
         &mut self,
         conditions: &mut Conditions<'_>,
         combined: &Schema,
         width: Option<usize>,
-    ) -> Vec<Expr> {
+    ) -> (Vec<Expr>, Option<Range<usize>>) {
         let (errors, mut taken) = (self.errors.len(), Vec::new());
+        let mut place: Option<Range<usize>> = None;
         for condition in std::mem::take(&mut conditions.open) {
             let planned = self.condition(condition, &mut Scope::new(combined, Some(JOINED), "WHERE"));
             let compares = |expr: &Expr, width: usize| {
@@ -153,13 +154,15 @@ impl Planner<'_> {
                 Ok(expr) if width.is_none_or(|width| compares(&expr, width)) => {
                     split(expr, &mut taken);
                     conditions.taken.push(condition);
+                    let own = self.place(condition);
+                    place = Some(place.map_or(own.start, |place| place.start)..own.end);
                 }
                 // It may read a table that comes later, or be wrong: then the filter says so.
                 _ => conditions.open.push(condition),
             }
         }
         self.errors.truncate(errors);
-        taken
+        (taken, place)
     }
 
     /// The columns of USING, or of NATURAL, which are all that both sides have.

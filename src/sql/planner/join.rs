@@ -80,7 +80,7 @@ impl Planner<'_> {
         let combined = combined(&left, &right);
         let width = left.plan.schema.fields.len();
         let mut conjuncts = Vec::new();
-        let on_place = on.map_or_else(|| place.clone(), |on| self.place(on));
+        let mut on_place = on.map_or_else(|| place.clone(), |on| self.place(on));
         if let Some(on) = on {
             let planned = self.condition(on, &mut Scope::new(&combined, Some(JOINED), "ON"))?;
             split(planned, &mut conjuncts);
@@ -91,7 +91,9 @@ impl Planner<'_> {
         };
         conjuncts.extend(self.equalities(&common, relation)?);
         if kind == JoinKind::Inner {
-            conjuncts.extend(self.taken(conditions, &combined, Some(width).filter(|_| !is_cross)));
+            let (taken, place) = self.taken(conditions, &combined, Some(width).filter(|_| !is_cross));
+            conjuncts.extend(taken);
+            on_place = place.filter(|_| on.is_none()).unwrap_or(on_place);
         }
         if conjuncts.is_empty() {
             let help =

@@ -199,7 +199,7 @@ impl Planner<'_> {
                 return Err(SqlError::new(select_place, "SELECT must stand before FROM"));
             }
         }
-        let relation = self.from_where(from, selection.as_ref(), select_place.clone())?;
+        let relation = self.filtered_from(from, selection.as_ref(), select_place.clone())?;
         let GroupByExpr::Expressions(keys, modifiers) = group_by else {
             return foreign(&["GROUP", "BY", "ALL"], "name the columns of GROUP BY");
         };
