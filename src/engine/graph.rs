@@ -26,6 +26,7 @@ use crate::operator::over::{self, Over};
 use crate::operator::project::Project;
 use crate::operator::retention::Retention;
 use crate::operator::session_aggregate::{self, SessionAggregate};
+use crate::operator::session_window::{self, SessionWindow};
 use crate::operator::temporal_join::{self, TemporalJoin};
 use crate::operator::union_all::UnionAll;
 use crate::operator::unnest::Unnest;
@@ -180,7 +181,10 @@ impl Builder<'_> {
             PlanNode::Project { input, .. } => ("project", vec![input]),
             PlanNode::Filter { input, .. } => ("filter", vec![input]),
             PlanNode::UnionAll { inputs } => ("union_all", inputs.iter().collect()),
-            PlanNode::Window { input, .. } => ("window", vec![input]),
+            PlanNode::Window { input, window } => match window.kind {
+                WindowKind::Session { .. } => ("session_window", vec![input]),
+                _ => ("window", vec![input]),
+            },
             PlanNode::Unnest { input, .. } => ("unnest", vec![input]),
             PlanNode::Expand { input, .. } => ("expand", vec![input]),
             PlanNode::WindowAggregate { input, window, .. } => match window.kind {
@@ -206,7 +210,17 @@ impl Builder<'_> {
             PlanNode::Project { exprs, .. } => Box::new(Project::new(named, exprs.clone())),
             PlanNode::Filter { predicate, .. } => Box::new(Filter::new(named, predicate.clone())),
             PlanNode::UnionAll { inputs } => Box::new(UnionAll::new(Arc::clone(&name), inputs.len())),
-            PlanNode::Window { window, .. } => Box::new(Window::new(window, &self.context.time_zone)),
+            PlanNode::Window { window, .. } => {
+                if let WindowKind::Session { gap_ms, partition } = &window.kind {
+                    fingerprint = plan.fingerprint().unwrap_or_default();
+                    value_type = session_window::VALUE_TYPE;
+                    let sessions = (*gap_ms, partition.clone());
+                    let state = self.keyed(&name);
+                    Box::new(SessionWindow::new(named, window, sessions, self.context, state)?)
+                } else {
+                    Box::new(Window::new(window, &self.context.time_zone))
+                }
+            }
             PlanNode::Unnest { array, outer, ordinality, .. } => {
                 Box::new(Unnest::new(named, array.clone(), *outer, *ordinality))
             }
@@ -349,7 +363,7 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
             below.extend(wanted.range(..width));
             visit_scans(input, &below, visit);
         }
-        PlanNode::Window { input, window } => {
+        PlanNode::Window { input, window } if !matches!(window.kind, WindowKind::Session { .. }) => {
             let mut below = wanted.clone();
             below.insert(window.time_column);
             visit_scans(input, &below, visit);
@@ -361,7 +375,8 @@ fn visit_scans(plan: &Plan, wanted: &BTreeSet<usize>, visit: &mut dyn FnMut(&str
             visit_scans(input, &below, visit);
         }
         // These keep whole rows of their inputs.
-        PlanNode::Over { input, .. }
+        PlanNode::Window { input, .. }
+        | PlanNode::Over { input, .. }
         | PlanNode::Match { input, .. }
         | PlanNode::Rank { input, .. }
         | PlanNode::Lookup { input, .. } => {

@@ -59,7 +59,7 @@ impl EdgeState {
     /// The state before the first row; `None` where the function is none of these.
     pub fn new(function: &OverFunction) -> Option<EdgeState> {
         match function {
-            OverFunction::Aggregate(_) | OverFunction::Lag { .. } => None,
+            OverFunction::Aggregate(_) | OverFunction::Lag { .. } | OverFunction::Rank { .. } => None,
             OverFunction::Changed => Some(EdgeState::Changed(None)),
             OverFunction::Deadband => Some(EdgeState::Deadband(None)),
             OverFunction::Hysteresis => Some(EdgeState::Hysteresis(false)),

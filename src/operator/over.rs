@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array};
+use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array};
 use serde::{Deserialize, Serialize};
 
 use super::accumulator::{Accumulator, Argument, finish};
@@ -87,6 +87,11 @@ enum CallState {
     /// The last values, at most offset + 1.
     Lag(VecDeque<StoredRow>),
     Edge(EdgeState),
+    Rank {
+        rows: i64,
+        /// Different times.
+        times: i64,
+    },
 }
 
 /// A row that left its wait.
@@ -147,6 +152,7 @@ impl Over {
             .collect::<Result<_, _>>()?;
         let fresh = |call: &OverCall| match (&call.function, EdgeState::new(&call.function)) {
             (OverFunction::Aggregate(aggregate), _) => CallState::Aggregate(Accumulator::new(aggregate)),
+            (OverFunction::Rank { .. }, _) => CallState::Rank { rows: 0, times: 0 },
             (_, Some(edge)) => CallState::Edge(edge),
             _ => CallState::Lag(VecDeque::new()),
         };
@@ -409,6 +415,13 @@ impl Over {
                             let value = if last.len() == offset + 1 { last.front() } else { default };
                             group.iter().for_each(|index| column.value(*index, value));
                         }
+                        CallState::Rank { rows, times } => {
+                            *times = times.saturating_add(1);
+                            let dense = call.function == OverFunction::Rank { dense: true };
+                            let rank = if dense { *times } else { rows.saturating_add(1) };
+                            *rows = rows.saturating_add(i64::try_from(group.len()).unwrap_or(i64::MAX));
+                            group.iter().for_each(|index| column.number(*index, rank));
+                        }
                         CallState::Edge(state) => {
                             for index in group {
                                 let bytes = stored.get(*index).map_or(&[][..], |row| &row.0);
@@ -428,6 +441,7 @@ impl Over {
 enum Column {
     Aggregates(Vec<Option<Accumulator>>),
     Values(Vec<Option<StoredRow>>),
+    Numbers(Vec<i64>),
     Booleans(Vec<bool>),
     Doubles(Vec<Option<f64>>),
 }
@@ -437,6 +451,7 @@ impl Column {
         match function {
             OverFunction::Aggregate(_) => Column::Aggregates(vec![None; rows]),
             OverFunction::Lag { .. } => Column::Values(vec![None; rows]),
+            OverFunction::Rank { .. } => Column::Numbers(vec![0; rows]),
             OverFunction::Changed | OverFunction::Deadband | OverFunction::Hysteresis => {
                 Column::Booleans(vec![false; rows])
             }
@@ -457,6 +472,14 @@ impl Column {
             && let Some(slot) = list.get_mut(row)
         {
             *slot = value.cloned();
+        }
+    }
+
+    fn number(&mut self, row: usize, number: i64) {
+        if let Column::Numbers(list) = self
+            && let Some(slot) = list.get_mut(row)
+        {
+            *slot = number;
         }
     }
 
@@ -482,6 +505,7 @@ impl Column {
                 finish(call, list.iter().map(Option::as_ref))
             }
             (Column::Values(list), _, Some(keys)) => nullable(keys, &list, &call.data_type)?,
+            (Column::Numbers(list), ..) => Arc::new(Int64Array::from(list)),
             (Column::Booleans(list), ..) => Arc::new(BooleanArray::from(list)),
             (Column::Doubles(list), ..) => Arc::new(Float64Array::from(list)),
             (Column::Aggregates(list), ..) => arrow_array::new_null_array(&call.data_type.arrow(), list.len()),
@@ -506,7 +530,7 @@ fn encoded(keys: &mut RowKeys, column: &ArrayRef) -> Result<Vec<StoredRow>, Oper
 /// The arguments of an edge function.
 struct Readings<'a> {
     numbers: [Option<&'a Float64Array>; 3],
-    tau: Option<&'a arrow_array::Int64Array>,
+    tau: Option<&'a Int64Array>,
 }
 
 impl<'a> Readings<'a> {
@@ -653,7 +677,7 @@ impl Operator for Over {
 mod tests {
     use std::sync::Arc;
 
-    use arrow_array::{Int64Array, StringArray};
+    use arrow_array::StringArray;
     use jiff::tz::TimeZone;
 
     use super::super::{Mark, instants};

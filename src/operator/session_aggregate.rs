@@ -1,79 +1,34 @@
-//! Aggregation over SESSION windows: one row per key and session when the watermark passes the session's end. A session
-//! ends `gap` after its last row; a row that touches sessions on both sides makes them one.
+//! Aggregation over SESSION windows: one row per key and session when the watermark passes the session's end.
 //!
-//! State: namespace = the session's end rounded up to a multiple of the gap (two sessions of a key that do not touch end
-//! more than a gap apart, so never in one namespace), key = the grouping keys as comparable bytes, value = the session. A
-//! row looks for sessions of its key from the namespace of its own time on. Beside them the timers (`session_timers.rs`).
-//! So the state is bounded by the sessions that are open and those that were within the last gap.
-//!
-//! - For each session there is a timer at or before its end, made when the session came into its namespace. Rows that only
-//!   move the end within the namespace leave the timer as it is; when its turn comes and the session goes on, there is a
-//!   new one at the end that it then has.
-//! - Sessions that are over have fired. Where many fire at once their entries stay until their namespace goes, which it
-//!   does with its last open session: else what is left to be deleted would itself take memory for each.
-//!
-//! Resident are the clock, the number of open sessions in each namespace, the next timers, and for some keys where their
-//! newest session stands. A row is late when the session that it would be part of, after merging, is over.
+//! State: see [`sessions`](super::sessions); a session holds one accumulator per aggregate.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use serde::{Deserialize, Serialize};
 
-use super::aggregation::{Aggregation, Arguments, Group};
+use super::aggregation::{Aggregation, Group};
 use super::fired::{Fired, Output};
 use super::parts::{Emit, in_one_part};
-use super::session_timers::{Timer, Timers};
+use super::sessions::{self, Content, Session, Sessions};
 use super::window::Assigner;
 use super::window_aggregate::Spec;
 use super::{Chunk, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
 use crate::event::EventTime;
 use crate::expr::EvalContext;
-use crate::state::{Checkpointed, Key, KeyedState, StateError};
+use crate::state::{Checkpointed, KeyedState};
 
 /// Name and version of the encoding of [`Entry`]: to be raised when it, or an accumulator's encoding, changes.
 pub const VALUE_TYPE: &str = "session/2";
 
-/// Of the sessions that fire in one batch, those of which the entries are deleted one by one.
-const DELETIONS_MAX: usize = if cfg!(test) { 2 } else { 8192 };
-
-/// Where a row would look through more namespaces than this it is noted for its key where the newest session stands.
-const LOOKED_THROUGH_MAX: usize = if cfg!(test) { 1 } else { 4 };
-/// Keys for which that is noted.
-const NOTED_MAX: usize = if cfg!(test) { 3 } else { 8192 };
-
 /// One entry of the state.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Entry {
-    Session(Session),
-    Timer,
-}
+pub type Entry = sessions::Entry<Group>;
 
-/// A session, on the wall clock in milliseconds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Session {
-    start: i64,
-    /// A gap after the last row.
-    end: i64,
-    group: Group,
-}
+impl Content for Group {
+    type Part = ();
 
-/// A session where it was found.
-struct Found {
-    namespace: i64,
-    start: i64,
-    end: i64,
-    /// The session itself, where it was read from the checkpoint: what is in memory is taken from there.
-    read: Option<Session>,
-}
-
-/// What is saved with a checkpoint.
-#[derive(Serialize, Deserialize)]
-struct Saved {
-    clock: StreamClock,
-    open: BTreeMap<i64, u64>,
+    fn merge(&mut self, later: Group) {
+        Group::merge(self, later);
+    }
 }
 
 /// `GROUP BY window_start, window_end, key, …` over `SESSION(TABLE t PARTITION BY key, …)`.
@@ -81,197 +36,7 @@ pub struct SessionAggregate {
     output: Output,
     time_column: usize,
     clock: StreamClock,
-    sessions: Sessions,
-}
-
-/// The sessions in the state.
-struct Sessions {
-    gap_ms: i64,
-    /// Open sessions in each namespace: the last one takes it away.
-    open: BTreeMap<i64, u64>,
-    timers: Timers,
-    /// For some keys: the namespace behind which there is no session of theirs.
-    newest: HashMap<Box<[u8]>, i64>,
-    /// Of [`DELETIONS_MAX`].
-    deletions_left: usize,
-    state: KeyedState<Entry>,
-}
-
-impl Sessions {
-    fn new(gap_ms: i64, state: KeyedState<Entry>) -> Sessions {
-        let gap_ms = gap_ms.max(1);
-        let (timers, newest) = (Timers::new(gap_ms), HashMap::new());
-        Sessions { gap_ms, open: BTreeMap::new(), timers, newest, deletions_left: 0, state }
-    }
-
-    fn namespace(&self, end: i64) -> i64 {
-        end.saturating_add((self.gap_ms - end.rem_euclid(self.gap_ms)) % self.gap_ms)
-    }
-
-    /// The session of a key in a namespace.
-    fn find(&self, namespace: i64, key: &[u8]) -> Result<Option<Found>, StateError> {
-        Ok(match self.state.get(namespace, key)? {
-            Some(Cow::Owned(Entry::Session(session))) => {
-                Some(Found { namespace, start: session.start, end: session.end, read: Some(session) })
-            }
-            Some(Cow::Borrowed(Entry::Session(session))) => {
-                Some(Found { namespace, start: session.start, end: session.end, read: None })
-            }
-            _ => None,
-        })
-    }
-
-    /// The open sessions of a key that a stretch of time touches, in order of time.
-    fn touching(
-        &mut self,
-        key: &[u8],
-        (from, to): (i64, i64),
-        is_over: impl Fn(i64) -> bool,
-    ) -> Result<Vec<Found>, StateError> {
-        let first = self.namespace(from);
-        let many = self.open.range(first..).nth(LOOKED_THROUGH_MAX).is_some();
-        let noted = if many { self.newest.get(key).copied() } else { None };
-        // Older ones are not looked at.
-        let (mut touched, mut newest) = (Vec::new(), first);
-        for namespace in self.open.range(first..).map(|(namespace, _)| *namespace) {
-            if noted.is_some_and(|noted| namespace > noted) {
-                break;
-            }
-            let Some(found) = self.find(namespace, key)? else { continue };
-            newest = namespace;
-            if found.start > to {
-                if many && noted.is_none() { continue } else { break }
-            }
-            if found.end >= from && !is_over(found.end) {
-                touched.push(found);
-            }
-        }
-        if many && noted.is_none() {
-            if self.newest.len() >= NOTED_MAX {
-                self.newest.clear();
-            }
-            self.newest.insert(key.into(), newest);
-        }
-        Ok(touched)
-    }
-
-    /// Takes an open session out.
-    fn take(&mut self, key: &[u8], found: Found) -> Result<Option<Group>, StateError> {
-        let namespace = found.namespace;
-        let group = match found.read {
-            Some(session) => {
-                self.state.remove(namespace, key);
-                Some(session.group)
-            }
-            None => match self.state.take(namespace, key)? {
-                Some(Entry::Session(session)) => Some(session.group),
-                _ => None,
-            },
-        };
-        self.closed(namespace);
-        Ok(group)
-    }
-
-    /// Takes a session that is over out.
-    fn finish(&mut self, key: &[u8], found: Found) -> Result<Option<Group>, StateError> {
-        if self.deletions_left > 0 {
-            self.deletions_left -= 1;
-            return self.take(key, found);
-        }
-        let namespace = found.namespace;
-        let session = match found.read {
-            Some(session) => Some(session),
-            None => match self.state.get(namespace, key)?.map(Cow::into_owned) {
-                Some(Entry::Session(session)) => Some(session),
-                _ => None,
-            },
-        };
-        self.closed(namespace);
-        Ok(session.map(|session| session.group))
-    }
-
-    fn closed(&mut self, namespace: i64) {
-        let left = self.open.entry(namespace).or_default();
-        *left = left.saturating_sub(1);
-        if *left == 0 {
-            self.open.remove(&namespace);
-            self.state.remove_namespace(namespace);
-        }
-    }
-
-    /// Takes a row in that touches these sessions: it makes one of them and of the window, from the earliest start to the
-    /// latest end.
-    fn take_row(
-        &mut self,
-        key: &[u8],
-        (start, end): (i64, i64),
-        touched: Vec<Found>,
-        assigner: &Assigner,
-        (arguments, row, empty): (&Arguments<'_>, usize, &Group),
-    ) -> Result<(), StateError> {
-        let namespace = self.namespace(end);
-        let before = match touched.as_slice() {
-            [one] if one.namespace == namespace => Some(one.end),
-            _ => None,
-        };
-        if let Some(before) = before {
-            let read = touched.into_iter().find_map(|found| found.read);
-            let entry = match read {
-                Some(session) => self.state.put(namespace, key, Entry::Session(session)),
-                // It is there.
-                None => self.state.entry(namespace, key, || Entry::Timer)?,
-            };
-            if let Entry::Session(session) = entry {
-                (session.start, session.end) = (start, end);
-                arguments.fold(row, &mut session.group);
-            }
-            // Where the wall clock skips, a later end is over earlier: before the timer that stands.
-            let over = assigner.over_at(end);
-            if end != before && over < assigner.over_at(before) {
-                self.timers.insert(Timer { over, end, key: Key::from(key) }, &mut self.state);
-            }
-            return Ok(());
-        }
-        let mut merged: Option<Group> = None;
-        for found in touched {
-            match (&mut merged, self.take(key, found)?) {
-                (Some(merged), Some(later)) => merged.merge(later),
-                (None, first) => merged = first,
-                (Some(_), None) => {}
-            }
-        }
-        let mut group = merged.unwrap_or_else(|| empty.clone());
-        arguments.fold(row, &mut group);
-        self.put(Key::from(key), Session { start, end, group }, assigner.over_at(end));
-        Ok(())
-    }
-
-    /// Puts an open session where it belongs.
-    fn put(&mut self, key: Key, session: Session, over: EventTime) {
-        let namespace = self.namespace(session.end);
-        *self.open.entry(namespace).or_default() += 1;
-        self.timers.insert(Timer { over, end: session.end, key: key.clone() }, &mut self.state);
-        if let Some(newest) = self.newest.get_mut(&*key) {
-            *newest = namespace.max(*newest);
-        }
-        self.state.put(namespace, &key, Entry::Session(session));
-    }
-
-    /// The first session by the watermark at which it is over, if that is not beyond `until`. Its timer is taken.
-    fn next_over(&mut self, until: EventTime, assigner: &Assigner) -> Result<Option<(Timer, Found)>, StateError> {
-        while let Some(timer) = self.timers.first(&self.state)?.filter(|timer| timer.over <= until).cloned() {
-            self.timers.take_first();
-            let Some(found) = self.find(self.namespace(timer.end), &timer.key)? else { continue };
-            if found.end == timer.end {
-                return Ok(Some((timer, found)));
-            }
-            let at_end = Timer { over: assigner.over_at(found.end), end: found.end, key: timer.key.clone() };
-            if found.end > timer.end && at_end > timer {
-                self.timers.insert(at_end, &mut self.state);
-            }
-        }
-        Ok(None)
-    }
+    sessions: Sessions<Group>,
 }
 
 impl SessionAggregate {
@@ -301,23 +66,9 @@ impl SessionAggregate {
     /// Frees every session that is over at the watermark, in order of time, then key. What is more than a part goes to
     /// `emit`, the rest stays in `fired`.
     fn fire(&mut self, position: Position, fired: &mut Fired, emit: Emit<'_>) -> Result<(), OperatorError> {
-        let SessionAggregate { output, sessions, .. } = self;
-        let watermark = self.clock.watermark;
-        while let Some((timer, found)) = sessions.next_over(watermark, &output.assigner)? {
-            let window = (found.start, found.end);
-            if let Some(group) = sessions.finish(&timer.key, found)? {
-                fired.push(position, window, timer.key, group);
-                output.emit_full(fired, emit)?;
-            }
-        }
-        sessions.timers.forget(watermark, &mut sessions.state);
-        Ok(())
-    }
-
-    /// Looks ahead, so that the first timer is that of a session which ends then.
-    fn look_ahead(&mut self) -> Result<(), OperatorError> {
-        if let Some((timer, _)) = self.sessions.next_over(EventTime::MAX, &self.output.assigner)? {
-            self.sessions.timers.put_back(timer);
+        while let Some((key, session)) = self.sessions.due(self.clock.watermark, &self.output.assigner)? {
+            fired.push(position, (session.start, session.end), key, session.content);
+            self.output.emit_full(fired, emit)?;
         }
         Ok(())
     }
@@ -340,7 +91,7 @@ impl Operator for SessionAggregate {
         let arguments = self.output.aggregation.arguments(&evaluated);
         let input = &evaluated.input;
         let mut fired = Fired::default();
-        self.sessions.deletions_left = DELETIONS_MAX;
+        self.sessions.begin_batch();
         let mut marks = input.marks.iter().peekable();
         let times = input.columns.get(self.time_column).map(event_times);
         for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
@@ -351,24 +102,18 @@ impl Operator for SessionAggregate {
             let time = time.unwrap_or(EventTime::MIN);
             let watermark = self.clock.watermark;
             let SessionAggregate { output: Output { aggregation, assigner, .. }, sessions, .. } = self;
-            let start = assigner.wall_of(time);
-            let end = start.saturating_add(sessions.gap_ms);
-            let key = aggregation.key(row);
-            let touched = sessions.touching(key, (start, end), |end| assigner.over_at(end) <= watermark)?;
-            let start = touched.first().map_or(start, |first| first.start.min(start));
-            let end = touched.last().map_or(end, |last| last.end.max(end));
-            if assigner.over_at(end) <= watermark {
+            let wall = assigner.wall_of(time);
+            let empty = || aggregation.empty().clone();
+            let fold = |group: &mut Group| arguments.fold(row, group);
+            if sessions.take_row(aggregation.key(row), wall, watermark, assigner, empty, fold)?.is_none() {
                 sides.late.push(&aggregation.named, (&input.columns, row), *position, time, watermark);
-                continue;
             }
-            let values = (&arguments, row, aggregation.empty());
-            sessions.take_row(key, (start, end), touched, assigner, values)?;
         }
         for mark in marks {
             self.clock = mark.clock;
             self.fire(mark.position, &mut fired, emit)?;
         }
-        self.look_ahead()?;
+        self.sessions.look_ahead(&self.output.assigner)?;
         self.output.chunk(fired, Arc::clone(&input.marks))
     }
 
@@ -378,29 +123,27 @@ impl Operator for SessionAggregate {
 
     fn preview(&self, _namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
         match postcard::from_bytes(value).ok()? {
-            Entry::Session(Session { start, end, group })
-                if group.0.len() == self.output.aggregation.empty().0.len() =>
+            Entry::Session(Session { start, end, content })
+                if content.0.len() == self.output.aggregation.empty().0.len() =>
             {
-                self.output.preview((start, end), key, group)
+                self.output.preview((start, end), key, content)
             }
             _ => None,
         }
     }
 
     fn next_timer(&self) -> Option<EventTime> {
-        self.sessions.timers.peek().map(|timer| timer.over)
+        self.sessions.next_timer()
     }
 
     fn save(&self) -> Vec<u8> {
-        postcard::to_stdvec(&Saved { clock: self.clock, open: self.sessions.open.clone() }).unwrap_or_default()
+        postcard::to_stdvec(&(self.clock, self.sessions.open())).unwrap_or_default()
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), OperatorError> {
-        let Saved { clock, open } = restored(&self.output.aggregation.named.name, saved)?;
+        let (clock, open) = restored(&self.output.aggregation.named.name, saved)?;
         self.clock = clock;
-        self.sessions.open = open;
-        self.sessions.timers.resume(clock.watermark);
-        self.look_ahead()
+        Ok(self.sessions.resume(open, self.clock.watermark, &self.output.assigner)?)
     }
 }
 

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use super::session_aggregate::Entry;
+use super::sessions::{Content, Entry};
 use crate::event::EventTime;
 use crate::state::{Checkpointed, Key, KeyedState, StateError};
 
@@ -78,7 +78,7 @@ impl Timers {
     }
 
     /// Adds a timer that the watermark has not passed.
-    pub fn insert(&mut self, timer: Timer, state: &mut KeyedState<Entry>) {
+    pub fn insert<C: Content>(&mut self, timer: Timer, state: &mut KeyedState<Entry<C>>) {
         state.put(self.namespace(timer.over), &timer.encode(), Entry::Timer);
         if self.read_to.as_ref().is_some_and(|read_to| timer > *read_to) {
             return;
@@ -101,7 +101,7 @@ impl Timers {
     ///
     /// # Errors
     /// State could not be read.
-    pub fn first(&mut self, state: &KeyedState<Entry>) -> Result<Option<&Timer>, StateError> {
+    pub fn first<C: Content>(&mut self, state: &KeyedState<Entry<C>>) -> Result<Option<&Timer>, StateError> {
         while self.next.is_empty()
             && let Some(read_to) = self.read_to.take()
         {
@@ -111,7 +111,7 @@ impl Timers {
     }
 
     /// Reads the timers behind one; gives up to which, where there may be more.
-    fn read_on(&mut self, from: &Timer, state: &KeyedState<Entry>) -> Result<Option<Timer>, StateError> {
+    fn read_on<C: Content>(&mut self, from: &Timer, state: &KeyedState<Entry<C>>) -> Result<Option<Timer>, StateError> {
         let after = from.encode();
         let decode = |key: &[u8]| {
             let what = "a session's timer is too short".to_owned();
@@ -143,7 +143,7 @@ impl Timers {
     }
 
     /// Removes what the watermark has passed.
-    pub fn forget(&self, watermark: EventTime, state: &mut KeyedState<Entry>) {
+    pub fn forget<C: Content>(&self, watermark: EventTime, state: &mut KeyedState<Entry<C>>) {
         while let Some(namespace) = state.namespaces().range(Timers::namespaces()).next().copied() {
             let behind = (namespace - TIMERS + 1).saturating_mul(self.stretch_ms);
             if behind.saturating_sub(1) > watermark {
@@ -156,6 +156,7 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
+    use super::super::aggregation::Group;
     use super::*;
 
     fn timer(over: i64, key: &str) -> Timer {
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn all_timers_come_in_order_and_few_are_in_memory() {
         const COUNT: i64 = 1001;
-        let mut state = KeyedState::<Entry>::empty(1);
+        let mut state = KeyedState::<Entry<Group>>::empty(1);
         let mut timers = Timers::new(10_000);
         for i in 0..COUNT {
             timers.insert(timer(i * 7919 % COUNT, "k"), &mut state);

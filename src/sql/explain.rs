@@ -42,6 +42,10 @@ impl Plan {
                     calls.join(", ")
                 ))
             }
+            Node::Window { input, window } if is_session(window) => {
+                let rows = operators::types(&input.schema.fields);
+                Some(format!("window: {}; rows: {rows}", Window(window, &input.schema)))
+            }
             Node::Over { input, over } => Some(operators::over_fingerprint(over, &input.schema)),
             Node::Match { input, spec } => Some(pattern::fingerprint(spec, &input.schema)),
             Node::Join { left, right, join } => Some(operators::join_fingerprint(join, left, right)),
@@ -78,6 +82,9 @@ impl Plan {
                     "bounded by open windows: {groups}{distinct} for each {slice} of the windows that the watermark has not \
                      passed"
                 )
+            }
+            Node::Window { window, .. } if is_session(window) => {
+                "bounded by open sessions: the rows of those that the watermark has not passed".to_owned()
             }
             Node::Over { over, .. } => operators::over_bound(over),
             Node::Match { spec, .. } => pattern::bound(spec),
@@ -145,10 +152,11 @@ impl Plan {
                 writeln!(out, "{pad}Window")?;
                 writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
             }
-            Node::Unnest { input, array, outer, ordinality: _ } => {
+            Node::Unnest { input, array, outer, ordinality } => {
                 writeln!(out, "{pad}Unnest")?;
                 let rows = if *outer { ", rows without elements too" } else { "" };
-                writeln!(out, "{pad}    {}{rows}", array.display(&input.schema))?;
+                let number = if *ordinality { ", numbered" } else { "" };
+                writeln!(out, "{pad}    {}{rows}{number}", array.display(&input.schema))?;
                 let elements: Vec<String> =
                     self.schema.fields.iter().skip(input.schema.fields.len()).map(column).collect();
                 writeln!(out, "{pad}    columns: {}", elements.join(", "))?;
@@ -198,6 +206,10 @@ fn property_name(property: WindowProperty) -> &'static str {
         WindowProperty::End => "end",
         WindowProperty::Time => "time",
     }
+}
+
+fn is_session(window: &WindowSpec) -> bool {
+    matches!(window.kind, WindowKind::Session { .. })
 }
 
 /// A window over a relation with this schema.

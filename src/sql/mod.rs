@@ -13,12 +13,12 @@
 //! | | |
 //! |---|---|
 //! | query | `SELECT`, `*`, `t.*`, aliases, `WHERE`, `WITH` (several, nested, with column lists), sub-queries in `FROM`, `UNION ALL`, `ORDER BY` the time attribute, one `;` at the end |
-//! | windows | `TUMBLE`, `HOP`, `CUMULATE`, `SESSION` over `TABLE t` or `(SELECT …)`, inside `TABLE(…)` or not, positional or named arguments, offset; alone (but `SESSION`) or under `GROUP BY window_start, window_end [, window_time] [, keys]`; `GROUPING SETS`, `ROLLUP`, `CUBE`, `GROUPING`; cascades over `window_time`; further grouping by the `window_start`, `window_end` of a sub-query or view |
+//! | windows | `TUMBLE`, `HOP`, `CUMULATE`, `SESSION` over `TABLE t` or `(SELECT …)`, inside `TABLE(…)` or not, positional or named arguments, offset; alone or under `GROUP BY window_start, window_end [, window_time] [, keys]`; `GROUPING SETS`, `ROLLUP`, `CUBE`, `GROUPING`; cascades over `window_time`; further grouping by the `window_start`, `window_end` of a sub-query or view |
 //! | aggregates | `COUNT(*)`, `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `STDDEV_POP`, `STDDEV_SAMP`, `VAR_POP`, `VAR_SAMP`, `FIRST_VALUE`, `LAST_VALUE`, `LISTAGG`, `PERCENTILE`, `APPROX_COUNT_DISTINCT`, Forebay's `APPROX_PERCENTILE`; `DISTINCT`, `FILTER (WHERE …)`, inside expressions; `HAVING` |
-//! | arrays, maps | `CROSS JOIN UNNEST(a) AS s (x)`, `LEFT JOIN UNNEST(a) AS s (x) ON TRUE` |
-//! | OVER | aggregates and `LAG`, `PARTITION BY … ORDER BY` the time attribute, `ROWS` or `RANGE` from `n` or `UNBOUNDED PRECEDING` to the `CURRENT ROW`, the `WINDOW` clause; beyond Flink `CHANGED`, `DEADBAND`, `HYSTERESIS`, `EWMA`, `RATE` |
+//! | arrays, maps | `CROSS JOIN UNNEST(a) AS s (x)`, `LEFT JOIN UNNEST(a) AS s (x) ON TRUE`, `WITH ORDINALITY` |
+//! | OVER | aggregates, `LAG`, `RANK` and `DENSE_RANK`, `PARTITION BY … ORDER BY` the time attribute, `ROWS` or `RANGE` from `n` or `UNBOUNDED PRECEDING` to the `CURRENT ROW`, the `WINDOW` clause; beyond Flink `CHANGED`, `DEADBAND`, `HYSTERESIS`, `EWMA`, `RATE` |
 //! | first rows | `ROW_NUMBER()` in a sub-query with `WHERE rn <= n` around it: window Top-N, window deduplication, the first row of a key by time; without a limit the number of each row by time; `SELECT DISTINCT` of a window's columns |
-//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; `FROM a, b WHERE …`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`; `JOIN`, `LEFT`), lookup (`FOR SYSTEM_TIME AS OF a._arrival` with a `[table.NAME]`; `JOIN`, `LEFT`), window (all kinds; `[NOT] IN`, `[NOT] EXISTS` with a sub-query) |
+//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; with `ON`, `USING`, `NATURAL`; `FROM a, b, c WHERE …`, `CROSS JOIN … WHERE`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`, or a query that passes it on or keeps the first row of a key; `JOIN`, `LEFT`), lookup (`FOR SYSTEM_TIME AS OF a._arrival` with a `[table.NAME]`; `JOIN`, `LEFT`), window (all kinds; `[NOT] IN`, `[NOT] EXISTS` with a sub-query) |
 //! | patterns | `MATCH_RECOGNIZE` as Flink has it, with `WITHIN`: see `docs/match_recognize.md` |
 //! | JSON | `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS`, `JSON_OBJECT`, `JSON_ARRAY` with their clauses, `IS JSON` |
 //! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN [SYMMETRIC]`, `LIKE … ESCAPE`, `SIMILAR TO`, `OVERLAPS`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `m['k']`, `ROW(…)`, `ARRAY[…]`, `MAP[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
@@ -27,7 +27,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | not yet | `SESSION` without `GROUP BY`, `,` in `FROM` between more than two, `FILTER` with `OVER`, `WITHIN GROUP`, `MULTISET` (`COLLECT`), year-month windows |
+//! | not yet | `FILTER` with `OVER`, `WITHIN GROUP`, `MULTISET` (`COLLECT`), year-month windows |
 //! | never: its state has no bound | `GROUP BY` without a window, joins without a bound in time, the last row of a key, Top-N without a window, aggregates over a whole stream, `SELECT DISTINCT` and `ORDER BY` otherwise, `UNION`, `EXCEPT`, `INTERSECT`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
 //! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
 //! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `::`, `==`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
@@ -97,6 +97,8 @@ pub struct Catalog {
     relations: BTreeMap<String, Schema>,
     /// Of queries whose rows carry windows, what each column is to them.
     windows: BTreeMap<String, Vec<Option<(WindowProperty, WindowSpec)>>>,
+    /// Of queries with several time attributes, all of them.
+    times: BTreeMap<String, Vec<usize>>,
     /// Columns of the primary keys of versioned tables and of lookup tables.
     keys: BTreeMap<String, Vec<String>>,
     lookups: BTreeSet<String>,
@@ -110,11 +112,23 @@ impl Catalog {
         if windows.iter().any(Option::is_some) {
             self.windows.insert(name.clone(), windows);
         }
+        let named = |column: &usize| plan.schema.fields.get(*column).map(|field| field.name.clone());
+        if let Some(key) = planner::primary_key(plan, self).filter(|key| !key.is_empty()) {
+            self.add_key(&name, key.iter().filter_map(named).collect());
+        }
+        let times = planner::time_columns(plan, self);
+        if times.len() > 1 {
+            self.times.insert(name.clone(), times);
+        }
         self.add(name, plan.schema.clone());
     }
 
     fn window_column(&self, relation: &str, column: usize) -> Option<(WindowProperty, WindowSpec)> {
         self.windows.get(relation)?.get(column)?.clone()
+    }
+
+    fn time_columns(&self, relation: &str, schema: &Schema) -> Vec<usize> {
+        self.times.get(relation).cloned().unwrap_or_else(|| schema.time.into_iter().collect())
     }
 
     /// Adds a source.

@@ -1,5 +1,5 @@
 //! What of MATCH_RECOGNIZE `sqlparser` cannot read. The tokens are changed for it: WITHIN is taken out (the planner reads
-//! it from the text), `SKIP TO B` becomes `SKIP TO LAST B`, a sub-query before MATCH_RECOGNIZE the argument of a call of
+//! it from the text), and FINAL before a call (with ONE ROW PER MATCH every measure is), `SKIP TO B` becomes `SKIP TO LAST B`, a sub-query before MATCH_RECOGNIZE the argument of a call of
 //! [`SUBQUERY`]. What it would not understand is refused before.
 
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -15,7 +15,7 @@ pub(super) fn readable(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     if !tokens.iter().any(|placed| is_word(&placed.token, "MATCH_RECOGNIZE")) {
         return tokens;
     }
-    let tokens = without_within(tokens);
+    let tokens = without_unread(tokens);
     let solid = solid(&tokens);
     let word = |at: usize, words: &[&str]| {
         let found = solid.get(at).and_then(|index| token(&tokens, *index));
@@ -51,8 +51,8 @@ fn solid(tokens: &[TokenWithSpan]) -> Vec<usize> {
     (0..tokens.len()).filter(|at| !matches!(token(tokens, *at), Some(Token::Whitespace(_)))).collect()
 }
 
-/// The tokens without `WITHIN INTERVAL '…' UNIT` behind `PATTERN (…)`.
-fn without_within(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+/// The tokens without `WITHIN INTERVAL '…' UNIT` behind `PATTERN (…)`, and without FINAL before a call.
+fn without_unread(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let solid = solid(&tokens);
     let mut taken = vec![false; tokens.len()];
     for (at, index) in solid.iter().enumerate() {
@@ -61,6 +61,10 @@ fn without_within(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         let is = |at: usize, wanted: &[Token]| {
             solid.get(at).and_then(|i| token(&tokens, *i)).is_some_and(|t| wanted.contains(t))
         };
+        if word(at, "FINAL") && is_call(&tokens, &solid, at + 1) {
+            taken.iter_mut().skip(*index).take(1).for_each(|taken| *taken = true);
+            continue;
+        }
         if !word(at, "WITHIN") || !word(at + 1, "INTERVAL") || !behind_pattern(&tokens, &solid, at) {
             continue;
         }
@@ -87,6 +91,12 @@ fn without_within(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
 
 fn token(tokens: &[TokenWithSpan], at: usize) -> Option<&Token> {
     tokens.get(at).map(|placed| &placed.token)
+}
+
+/// Whether a name and `(` stand here.
+fn is_call(tokens: &[TokenWithSpan], solid: &[usize], at: usize) -> bool {
+    let token = |at: usize| solid.get(at).and_then(|index| token(tokens, *index));
+    matches!(token(at), Some(Token::Word(_))) && token(at + 1) == Some(&Token::LParen)
 }
 
 /// Whether the tokens before `at` are `PATTERN (…)`.
@@ -133,6 +143,11 @@ pub(super) fn check(text: &Text<'_>) -> Result<(), SqlError> {
         if let Some(place) = clause(&["SUBSET"]) {
             return Err(SqlError::new(place, "SUBSET is not supported, nor by Flink")
                 .help("aggregate the variables one by one"));
+        }
+        if let Some(place) = clause(&["RUNNING"]) {
+            return Err(SqlError::new(place, "RUNNING is not supported, nor by Flink").help(
+                "leave it out: a measure is what the whole match gives, and DEFINE sees the match so far anyway",
+            ));
         }
         if let (Some(place), None) = (clause(&["PATTERN"]), clause(&["DEFINE"])) {
             return Err(SqlError::new(place, "MATCH_RECOGNIZE needs DEFINE behind PATTERN")

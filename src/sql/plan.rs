@@ -236,6 +236,10 @@ pub enum OverFunction {
     Lag {
         offset: usize,
     },
+    /// RANK, or DENSE_RANK.
+    Rank {
+        dense: bool,
+    },
     Changed,
     Deadband,
     Hysteresis,
@@ -271,7 +275,7 @@ pub enum WindowKind {
         step_ms: i64,
         offset_ms: i64,
     },
-    /// Only below an aggregation whose keys are the columns of PARTITION BY.
+    /// An aggregation over it has the columns of PARTITION BY as its keys.
     Session {
         gap_ms: i64,
         /// Columns of the input.

@@ -23,7 +23,7 @@ const GROWING: &str = "growing";
 const FORGETTING: &str = "forgetting";
 
 /// Name, text.
-const QUERIES: [(&str, &str); 22] = [
+const QUERIES: [(&str, &str); 25] = [
     (GROWING, FIRST),
     (FORGETTING, FIRST),
     (
@@ -38,6 +38,11 @@ const QUERIES: [(&str, &str); 22] = [
         "cumulate",
         "SELECT window_start, window_end, COUNT(*) AS n FROM CUMULATE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' HOUR, INTERVAL '6' HOUR) GROUP BY window_start, window_end",
     ),
+    (
+        "session_rows",
+        "SELECT k, x, window_end FROM SESSION(TABLE a PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTE)",
+    ),
+    ("interval_unkeyed", "SELECT p.k, q.y FROM a AS p JOIN b AS q ON p.ts BETWEEN q.ts - INTERVAL '5' MINUTE AND q.ts"),
     (
         "session",
         "SELECT window_start, window_end, k, COUNT(*) AS n FROM SESSION(TABLE a PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' MINUTE) GROUP BY window_start, window_end, k",
@@ -91,6 +96,7 @@ const QUERIES: [(&str, &str); 22] = [
         "SELECT ts, k, SUM(x) OVER (PARTITION BY g ORDER BY ts ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS s FROM a",
     ),
     ("lag", "SELECT ts, k, LAG(x, 2) OVER (PARTITION BY g ORDER BY ts) AS s FROM a"),
+    ("rank", "SELECT ts, k, RANK() OVER (PARTITION BY g ORDER BY ts) AS s FROM a"),
     ("edge", "SELECT ts, k, EWMA(x, INTERVAL '1' HOUR) OVER (PARTITION BY g ORDER BY ts) AS s FROM a"),
     ("first", "SELECT ts, g FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY g ORDER BY ts) AS rn FROM a) WHERE rn = 1"),
     ("temporal", "SELECT p.ts, p.k, c.gain FROM a AS p LEFT JOIN v FOR SYSTEM_TIME AS OF p.ts AS c ON p.g = c.g"),

@@ -479,30 +479,7 @@ impl Generator<'_> {
         let from = self.stream(depth);
         let session = self.random.one_in(4);
         let mut keys = self.keys(&from);
-        let window = if session {
-            let time = from.time.clone().expect("a stream");
-            let names: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
-            let partition = match names.as_slice() {
-                [] => String::new(),
-                [one] => format!(" PARTITION BY {one}"),
-                names => format!(" PARTITION BY ({})", names.join(", ")),
-            };
-            let input = match from.text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) {
-                // PARTITION BY stands behind a name only.
-                Some(text) => {
-                    let name = format!("v{}", self.views.len());
-                    self.views.push((name.clone(), text.to_owned()));
-                    name
-                }
-                None => from.text.clone(),
-            };
-            format!(
-                "SESSION(TABLE {input}{partition}, DESCRIPTOR({time}), INTERVAL '{}' SECOND)",
-                self.pick(&["2", "4", "7"])
-            )
-        } else {
-            self.window(&from)
-        };
+        let window = if session { self.session(&from, &keys) } else { self.window(&from) };
         let (items, aggregates) = self.aggregates(&from);
         let with_time = self.random.one_in(2);
         let (rt, start, end) = (self.name(), self.name(), self.name());
@@ -563,6 +540,30 @@ impl Generator<'_> {
         if keys.is_empty() { String::new() } else { format!("PARTITION BY {} ", keys.join(", ")) }
     }
 
+    /// A SESSION function over keys.
+    fn session(&mut self, from: &Relation, keys: &[(String, Type)]) -> String {
+        let time = from.time.clone().expect("a stream");
+        let names: Vec<&str> = keys.iter().map(|(name, _)| name.as_str()).collect();
+        let partition = match names.as_slice() {
+            [] => String::new(),
+            [one] => format!(" PARTITION BY {one}"),
+            names => format!(" PARTITION BY ({})", names.join(", ")),
+        };
+        let input = match from.text.strip_prefix('(').and_then(|text| text.strip_suffix(')')) {
+            // PARTITION BY stands behind a name only.
+            Some(text) => {
+                let name = format!("v{}", self.views.len());
+                self.views.push((name.clone(), text.to_owned()));
+                name
+            }
+            None => from.text.clone(),
+        };
+        format!(
+            "SESSION(TABLE {input}{partition}, DESCRIPTOR({time}), INTERVAL '{}' SECOND)",
+            self.pick(&["2", "4", "7"])
+        )
+    }
+
     fn over(&mut self) -> String {
         let from = self.stream(2);
         let time = from.time.clone().expect("a stream");
@@ -581,7 +582,9 @@ impl Generator<'_> {
             calls.push(if frame.is_empty() {
                 let any = *self.random.pick(&[Type::Int, Type::Double, Type::Text]);
                 let x = self.value(&from, Type::Double, 1);
-                match self.random.below(6) {
+                match self.random.below(8) {
+                    6 => "RANK()".to_owned(),
+                    7 => "DENSE_RANK()".to_owned(),
                     0 => format!("LAG({}, {})", self.leaf(&from, any), self.pick(&["1", "2"])),
                     1 => format!("CHANGED({})", self.leaf(&from, any)),
                     2 => format!("DEADBAND({x}, {})", self.pick(&["1", "2.5"])),
@@ -644,7 +647,8 @@ impl Generator<'_> {
     fn window_rank(&mut self) -> String {
         let from = self.stream(1);
         let time = from.time.clone().expect("a stream");
-        let (window, keys) = (self.window(&from), self.keys(&from));
+        let keys = self.keys(&from);
+        let window = if self.random.one_in(3) { self.session(&from, &keys) } else { self.window(&from) };
         let keys: String = keys.iter().map(|(name, _)| format!(", {name}")).collect();
         let (order, limit) = match self.random.below(3) {
             0 => (format!("{time} DESC"), "= 1".to_owned()),
@@ -682,12 +686,21 @@ impl Generator<'_> {
             "p.ts BETWEEN q.ts - INTERVAL '5' SECOND AND q.ts - INTERVAL '1' SECOND",
         ]);
         let more = self.pick(&["", "", " AND p.x > q.y", " AND p.g / q.m > 0", " AND p.g = q.g"]);
-        // The time of an outer join's own side stays a time attribute.
-        let time = if kind == "RIGHT JOIN" { "q.ts" } else { "p.ts" };
-        let text = format!(
-            "SELECT {time} AS ts, p.k AS k, p.g AS g, p.x AS x, q.y AS y, q.m AS m FROM a AS p {kind} b AS q ON p.k = q.k AND \
-             {bounds}{more}"
-        );
+        // The time of an outer join's own side stays a time attribute; of an inner one both do.
+        let time = match kind.as_str() {
+            "RIGHT JOIN" => "q.ts",
+            "JOIN" => *self.random.pick(&["p.ts", "p.ts", "q.ts"]),
+            _ => "p.ts",
+        };
+        let from = match (kind.as_str(), self.random.below(6)) {
+            ("JOIN", 0) => format!("a AS p, b AS q WHERE p.k = q.k AND {bounds}{more}"),
+            ("JOIN", 1) => format!("a AS p JOIN b AS q ON p.k = q.k{more} WHERE {bounds}"),
+            ("JOIN", 2) => format!("a AS p JOIN b AS q USING (k) WHERE {bounds}{more}"),
+            (_, 3) => format!("a AS p {kind} b AS q ON {bounds}{more}"),
+            (_, 4) => format!("a AS p {kind} b AS q ON p.k IS NOT DISTINCT FROM q.k AND {bounds}{more}"),
+            _ => format!("a AS p {kind} b AS q ON p.k = q.k AND {bounds}{more}"),
+        };
+        let text = format!("SELECT {time} AS ts, p.k AS k, p.g AS g, p.x AS x, q.y AS y, q.m AS m FROM {from}");
         let columns = [
             ("ts", Type::Time),
             ("k", Type::Text),
@@ -770,8 +783,9 @@ impl Generator<'_> {
     }
 
     fn window_join(&mut self) -> String {
-        let window = match self.random.below(3) {
+        let window = match self.random.below(4) {
             0 | 1 => "TUMBLE(TABLE {t}, DESCRIPTOR(ts), INTERVAL '5' SECOND)",
+            2 => "SESSION(TABLE {t} PARTITION BY k, DESCRIPTOR(ts), INTERVAL '4' SECOND)",
             _ => "HOP(TABLE {t}, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '10' SECOND)",
         };
         let (mut left, mut right) = (window.replace("{t}", "a"), window.replace("{t}", "b"));
@@ -804,8 +818,11 @@ impl Generator<'_> {
     }
 
     fn unnest(&mut self) -> String {
-        let join = self.pick(&["CROSS JOIN UNNEST(a.l) AS u (e)", "LEFT JOIN UNNEST(a.l) AS u (e) ON TRUE"]);
-        let inner = format!("SELECT a.ts AS ts, a.k AS k, a.g AS g, u.e AS e, CARDINALITY(a.l) AS c FROM a {join}");
+        let join = self.pick(&["CROSS JOIN UNNEST(a.l)", "LEFT JOIN UNNEST(a.l)"]);
+        let (alias, count) =
+            *self.random.pick(&[("AS u (e)", "CARDINALITY(a.l)"), ("WITH ORDINALITY AS u (e, i)", "u.i")]);
+        let on = if join.starts_with("LEFT") { " ON TRUE" } else { "" };
+        let inner = format!("SELECT a.ts AS ts, a.k AS k, a.g AS g, u.e AS e, {count} AS c FROM a {join} {alias}{on}");
         if self.random.one_in(2) {
             return inner;
         }

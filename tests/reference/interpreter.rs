@@ -250,6 +250,11 @@ impl Interpreter {
                 self.named("union_all", &[]);
                 Stream(merge(inputs).into_iter().map(|(at, _, event)| (at, event)).collect())
             }
+            Node::Window { input, window } if matches!(window.kind, WindowKind::Session { .. }) => {
+                let (stream, fields) = (self.node(input), fields_of(input));
+                let named = self.named("session_window", &fields);
+                self.session_rows(stream, &named, window)
+            }
             Node::Window { input, window } => {
                 let stream = self.node(input);
                 self.named("window", &[]);
@@ -399,25 +404,47 @@ impl Interpreter {
 
     /// GROUP BY sessions of a key.
     fn sessions(&mut self, stream: Stream, named: &Named<'_>, grouping: &Grouping<'_>) -> Stream {
-        struct Session {
-            start: i64,
-            end: i64,
-            key: Key,
-            /// With their numbers in the stream.
-            rows: Vec<(usize, Vec<Seen>)>,
-        }
         let windows = Windows::new(grouping.window, &self.zone);
+        let keyed = |run: &mut Interpreter, at: At, row: &[Value]| run.seen(grouping, named, at, row);
+        self.each_session(stream, (named, grouping.window), keyed, |session| {
+            let rows: Vec<Vec<Seen>> = session.rows.into_iter().map(|(_, seen)| seen).collect();
+            vec![grouping.result(&windows, session.key, (session.start, session.end), &rows)]
+        })
+    }
+
+    /// The rows of sessions, with their windows.
+    fn session_rows(&mut self, stream: Stream, named: &Named<'_>, window: &WindowSpec) -> Stream {
+        let windows = Windows::new(window, &self.zone);
+        let WindowKind::Session { partition, .. } = &window.kind else { panic!("no session: {window:?}") };
+        let key = |row: &[Value]| Key(partition.iter().map(|column| row[*column].clone()).collect());
+        let keyed = |_: &mut Interpreter, _: At, row: &[Value]| Some((key(row), row.to_vec()));
+        self.each_session(stream, (named, window), keyed, |Session { start, end, key: _, rows }| {
+            let own = [WindowProperty::Start, WindowProperty::End, WindowProperty::Time]
+                .map(|property| windows.property(property, (start, end)));
+            rows.into_iter().map(|(_, row)| row.into_iter().chain(own.iter().cloned()).collect()).collect()
+        })
+    }
+
+    /// Sessions of a key, and what each gives when it is over; `keyed` gives a row's key and what the session keeps of it.
+    fn each_session<T>(
+        &mut self,
+        stream: Stream,
+        (named, window): (&Named<'_>, &WindowSpec),
+        keyed: impl Fn(&mut Interpreter, At, &[Value]) -> Option<(Key, T)>,
+        result: impl Fn(Session<T>) -> Vec<Vec<Value>>,
+    ) -> Stream {
+        let windows = Windows::new(window, &self.zone);
         let mut watermark = i64::MIN;
-        let mut open: Vec<Session> = Vec::new();
+        let mut open: Vec<Session<T>> = Vec::new();
         let mut out = Stream::default();
         for (number, (at, event)) in stream.0.into_iter().enumerate() {
             match event {
                 Event::Row(row) => {
-                    let Some((key, seen)) = self.seen(grouping, named, at, &row) else { continue };
+                    let Some((key, kept)) = keyed(self, at, &row) else { continue };
                     let (mut start, mut end) = windows.of(&row)[0];
                     let touches =
-                        |session: &Session| session.key == key && session.start <= end && start <= session.end;
-                    let (touched, others): (Vec<Session>, Vec<Session>) =
+                        |session: &Session<T>| session.key == key && session.start <= end && start <= session.end;
+                    let (touched, others): (Vec<Session<T>>, Vec<Session<T>>) =
                         std::mem::take(&mut open).into_iter().partition(touches);
                     for session in &touched {
                         (start, end) = (start.min(session.start), end.max(session.end));
@@ -425,28 +452,25 @@ impl Interpreter {
                     open = others;
                     if windows.over_at(end) <= watermark {
                         open.extend(touched);
-                        let time = row[grouping.window.time_column].millis().expect("a time");
+                        let time = row[window.time_column].millis().expect("a time");
                         self.late(named, at, time, watermark, &row);
                         continue;
                     }
                     let mut rows: Vec<_> = touched.into_iter().flat_map(|session| session.rows).collect();
-                    rows.push((number, seen));
+                    rows.push((number, kept));
                     rows.sort_by_key(|(number, _)| *number);
                     open.push(Session { start, end, key, rows });
                 }
                 Event::Clock(clock) => {
                     watermark = clock.watermark;
-                    let (mut over, rest): (Vec<Session>, Vec<Session>) =
+                    let (mut over, rest): (Vec<Session<T>>, Vec<Session<T>>) =
                         std::mem::take(&mut open).into_iter().partition(|s| windows.over_at(s.end) <= watermark);
                     open = rest;
                     over.sort_by(|a, b| {
-                        let place = |session: &Session| (windows.over_at(session.end), session.end);
+                        let place = |session: &Session<T>| (windows.over_at(session.end), session.end);
                         place(a).cmp(&place(b)).then_with(|| a.key.cmp(&b.key))
                     });
-                    for Session { start, end, key, rows } in over {
-                        let rows: Vec<Vec<Seen>> = rows.into_iter().map(|(_, seen)| seen).collect();
-                        out.row(at, grouping.result(&windows, key, (start, end), &rows));
-                    }
+                    over.into_iter().flat_map(&result).for_each(|row| out.row(at, row));
                     out.clock(at, clock);
                 }
             }
@@ -552,6 +576,14 @@ impl Interpreter {
         }
         out
     }
+}
+
+/// An open session, with the numbers of its rows in the stream.
+struct Session<T> {
+    start: i64,
+    end: i64,
+    key: Key,
+    rows: Vec<(usize, T)>,
 }
 
 /// What the aggregates of each key have seen, row by row.

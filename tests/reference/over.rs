@@ -129,6 +129,14 @@ fn results(known: &mut Known, spec: &OverSpec, time: i64, rows: Vec<Waiting>) ->
                         args[index].get(1).cloned().unwrap_or(Value::Null)
                     }
                 },
+                OverFunction::Rank { dense } => {
+                    let mut earlier: Vec<i64> =
+                        known.past.iter().map(|(then, _)| *then).filter(|then| *then < time).collect();
+                    if *dense {
+                        earlier.dedup();
+                    }
+                    Value::Int(earlier.len() as i64 + 1)
+                }
                 _ => known.edges[index].next(call, time, &args[index]),
             });
         }
@@ -194,7 +202,9 @@ impl Edge {
                 let rate = |(then, earlier): (i64, f64)| (x - earlier) / ((time - then) as f64 / 1000.0);
                 self.before.map_or(Value::Null, |before| Value::Double(rate(before)))
             }
-            OverFunction::Aggregate(_) | OverFunction::Lag { .. } => unreachable!("no edge function"),
+            OverFunction::Aggregate(_) | OverFunction::Lag { .. } | OverFunction::Rank { .. } => {
+                unreachable!("no edge function")
+            }
         }
     }
 }

@@ -5,6 +5,8 @@
 //! one seed alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay::config::{self, Config};
 use serde_json::Value as Json;
@@ -17,9 +19,9 @@ use crate::random::Random;
 use crate::value::same;
 
 /// Random queries in CI.
-const QUERIES: u64 = 1000;
+const QUERIES: u64 = 2000;
 /// Logs for each query.
-const LOGS: u64 = 3;
+const LOGS: u64 = 2;
 
 fn pipeline(query: &Query, zone: &str, ttl: &str) -> Result<Config, String> {
     let mut text = format!("[pipeline]\nname = \"random\"\nstate = \"unused\"\ntime_zone = \"{zone}\"\n{SOURCES}");
@@ -46,27 +48,28 @@ fn difference(engine: &Output, interpreter: &Output) -> Option<String> {
     })
 }
 
-/// What is wrong with the engine's output, if anything.
-fn wrong(config: &Config, log: &Log, plays: &[Play]) -> Option<String> {
-    let expected = match catch_unwind(AssertUnwindSafe(|| interpret(config, log))) {
-        Ok(expected) => expected,
-        Err(_) => return Some("the interpreter panicked".to_owned()),
-    };
-    plays.iter().find_map(|way| match catch_unwind(AssertUnwindSafe(|| play(config, log, *way))) {
-        Ok(output) => difference(&output, &expected).map(|difference| format!("{way:?}: {difference}")),
-        Err(_) => Some(format!("{way:?}: the engine panicked")),
-    })
+/// The output, or what is wrong with the engine's.
+fn agreed(config: &Config, log: &Log, way: Play) -> Result<Output, String> {
+    let expected = catch_unwind(AssertUnwindSafe(|| interpret(config, log)));
+    let expected = expected.map_err(|_| "the interpreter panicked".to_owned())?;
+    match catch_unwind(AssertUnwindSafe(|| play(config, log, way))) {
+        Ok(output) => match difference(&output, &expected) {
+            Some(difference) => Err(format!("{way:?}: {difference}")),
+            None => Ok(expected),
+        },
+        Err(_) => Err(format!("{way:?}: the engine panicked")),
+    }
 }
 
 /// Leaves out records, most at once first, as long as it still goes wrong.
-fn minimised(config: &Config, mut log: Log, plays: &[Play]) -> Log {
+fn minimised(config: &Config, mut log: Log, way: Play) -> Log {
     let mut size = log.0.len() / 2;
     while size > 0 {
         let mut from = 0;
         while from < log.0.len() {
             let mut fewer = log.clone();
             fewer.0.drain(from..(from + size).min(log.0.len()));
-            if wrong(config, &fewer, plays).is_some() { log = fewer } else { from += size }
+            if agreed(config, &fewer, way).is_err() { log = fewer } else { from += size }
         }
         size /= 2;
     }
@@ -87,6 +90,26 @@ struct Counts {
     rows: u64,
     late_rows: u64,
     failed_rows: u64,
+}
+
+impl Counts {
+    fn add(&mut self, other: &Counts) {
+        let pairs = [
+            (&mut self.queries, other.queries),
+            (&mut self.refused, other.refused),
+            (&mut self.cases, other.cases),
+            (&mut self.late, other.late),
+            (&mut self.tied, other.tied),
+            (&mut self.null_keys, other.null_keys),
+            (&mut self.two_sources, other.two_sources),
+            (&mut self.idle, other.idle),
+            (&mut self.crashes, other.crashes),
+            (&mut self.rows, other.rows),
+            (&mut self.late_rows, other.late_rows),
+            (&mut self.failed_rows, other.failed_rows),
+        ];
+        pairs.into_iter().for_each(|(sum, count)| *sum += count);
+    }
 }
 
 /// Failures that are told before the test gives up.
@@ -126,19 +149,21 @@ fn seed(seed: u64, counts: &mut Counts) -> Option<String> {
         counts.idle += u64::from(idle);
         counts.two_sources += u64::from(sources.len() > 1);
         counts.crashes += u64::from(way.checkpoints > 0);
-        if let Some(first) = wrong(&config, &log, &[way]) {
-            let log = minimised(&config, log, &[way]);
-            let problem = wrong(&config, &log, &[way]).unwrap_or(first);
-            let input: String = log.0.iter().map(|(time, record)| format!("  {time} {record:?}\n")).collect();
-            let texts: String = query.views.iter().map(|(name, text)| format!("{name}: {text}\n")).collect();
-            let failure = format!(
-                "seed {seed}, time zone {zone}, state_ttl {ttl}\n{texts}q: {}\n{problem}input:\n{input}",
-                query.text
-            );
-            println!("{failure}");
-            return Some(failure);
-        }
-        let output = interpret(&config, &log);
+        let output = match agreed(&config, &log, way) {
+            Ok(output) => output,
+            Err(first) => {
+                let log = minimised(&config, log, way);
+                let problem = agreed(&config, &log, way).err().unwrap_or(first);
+                let input: String = log.0.iter().map(|(time, record)| format!("  {time} {record:?}\n")).collect();
+                let texts: String = query.views.iter().map(|(name, text)| format!("{name}: {text}\n")).collect();
+                let failure = format!(
+                    "seed {seed}, time zone {zone}, state_ttl {ttl}\n{texts}q: {}\n{problem}input:\n{input}",
+                    query.text
+                );
+                println!("{failure}");
+                return Some(failure);
+            }
+        };
         counts.rows += output.rows.len() as u64;
         counts.late_rows += output.late.len() as u64;
         counts.failed_rows += output.errors.len() as u64;
@@ -169,13 +194,26 @@ fn the_comparison_sees_differences() {
 #[test]
 fn random_queries_give_what_the_interpreter_gives() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let mut counts = Counts::default();
     let seeds = match number("FOREBAY_SEED") {
         Some(one) => one..=one,
         None => 1..=number("FOREBAY_QUERIES").unwrap_or(QUERIES),
     };
-    let failures = seeds.filter_map(|number| seed(number, &mut counts)).take(FAILURES).count();
-    assert_eq!(failures, 0, "the engine differs from the interpreter");
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (seeds, failures, counts) = (Mutex::new(seeds), AtomicUsize::new(0), Mutex::new(Counts::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut own = Counts::default();
+                while failures.load(Ordering::Relaxed) < FAILURES {
+                    let Some(next) = seeds.lock().expect("not poisoned").next() else { break };
+                    failures.fetch_add(usize::from(seed(next, &mut own).is_some()), Ordering::Relaxed);
+                }
+                counts.lock().expect("not poisoned").add(&own);
+            });
+        }
+    });
+    assert_eq!(failures.into_inner(), 0, "the engine differs from the interpreter");
+    let counts = counts.into_inner().expect("not poisoned");
     let Counts { queries, refused, cases, .. } = counts;
     let share = |count: u64| format!("{count} ({} %)", count * 100 / cases.max(1));
     println!(

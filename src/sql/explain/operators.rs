@@ -224,6 +224,8 @@ impl fmt::Display for OverText<'_> {
                 let default = args.get(1).map(|value| value.display(self.1).to_string()).unwrap_or_default();
                 return write!(f, "LAG({value}, {offset}, {default})");
             }
+            OverFunction::Rank { dense: false } => return f.write_str("RANK()"),
+            OverFunction::Rank { dense: true } => return f.write_str("DENSE_RANK()"),
             OverFunction::Changed => "CHANGED",
             OverFunction::Deadband => "DEADBAND",
             OverFunction::Hysteresis => "HYSTERESIS",

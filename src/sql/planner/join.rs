@@ -7,39 +7,26 @@ use std::ops::Range;
 
 use sqlparser::ast::{
     Expr as Ast, Ident, InTarget, Join, JoinConstraint, JoinOperator, Query, Select, SelectItem, SetExpr, Spanned,
-    TableFactor, TableVersion, TableWithJoins, WildcardAdditionalOptions,
+    TableFactor, TableVersion, WildcardAdditionalOptions,
 };
 
 use super::expression::Scope;
-use super::unnest::is_unnest;
+use super::from::Conditions;
 use super::window::window_column;
 use super::{Planner, Relation, Result};
 use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Test, Value};
 use crate::expr::{DataType, Field, Schema};
-use crate::sql::SqlError;
-use crate::sql::plan::{JoinKind, JoinMethod, JoinSpec, Node, Plan, WindowProperty};
+use crate::sql::plan::{JoinKind, JoinMethod, JoinSpec, Node, Plan, RankKind, RankSpec, WindowProperty};
+use crate::sql::{Catalog, SqlError};
 
 /// The alias of a joined relation: no name that can be written.
 pub(super) const JOINED: &str = "";
 
 const BOUND: &str = "bound it in time: AND b.ts BETWEEN a.ts - INTERVAL '10' SECOND AND a.ts, or join inside windows";
 
-/// `FROM a, b WHERE condition` as `FROM a JOIN b ON condition`: what stands before, and the join.
-pub(super) fn comma_join<'f>(
-    from: &'f [TableWithJoins],
-    selection: Option<&Ast>,
-) -> Option<(&'f [TableWithJoins], Join)> {
-    let (last, before) = from.split_last()?;
-    let condition = selection.filter(|condition| split_subqueries(condition).0.is_empty())?;
-    if before.len() != 1 || !last.joins.is_empty() || is_unnest(&last.relation) {
-        return None;
-    }
-    let on = JoinConstraint::On(condition.clone());
-    Some((before, Join { relation: last.relation.clone(), global: false, join_operator: JoinOperator::Inner(on) }))
-}
-
 impl Planner<'_> {
-    pub(super) fn join(&mut self, left: Relation, join: &Join) -> Result<Relation> {
+    /// A join; an inner one takes the conditions of WHERE that compare its sides.
+    pub(super) fn join(&mut self, left: Relation, join: &Join, conditions: &mut Conditions<'_>) -> Result<Relation> {
         let Join { relation, global, join_operator } = join;
         let place = self.text.range(relation.span());
         let refuse = |message: &str, help: &str| Err(SqlError::new(place.clone(), message).help(help.to_owned()));
@@ -51,11 +38,19 @@ impl Planner<'_> {
             JoinOperator::Left(on) | JoinOperator::LeftOuter(on) => (JoinKind::Left, on),
             JoinOperator::Right(on) | JoinOperator::RightOuter(on) => (JoinKind::Right, on),
             JoinOperator::FullOuter(on) => (JoinKind::Full, on),
-            JoinOperator::CrossJoin(_) => return refuse("CROSS JOIN keeps every row for ever", BOUND),
+            JoinOperator::CrossJoin(none) => (JoinKind::Inner, none),
             _ => return refuse("this kind of JOIN is not part of Flink SQL", "write JOIN or LEFT JOIN … ON"),
         };
-        let JoinConstraint::On(on) = constraint else {
-            return refuse("a JOIN needs ON", "write ON a.k = b.k AND …");
+        let is_cross = matches!(join_operator, JoinOperator::CrossJoin(_));
+        let (on, using) = match constraint {
+            JoinConstraint::On(on) => (Some(on), None),
+            JoinConstraint::Using(names) => (None, Some(Some(names.as_slice()))),
+            JoinConstraint::Natural => (None, Some(None)),
+            JoinConstraint::None if is_cross => (None, None),
+            JoinConstraint::None => return refuse("a JOIN needs ON", "write ON a.k = b.k AND …"),
+            JoinConstraint::UsingAlias(..) => {
+                return refuse("an alias behind USING is not part of Flink SQL", "leave it out");
+            }
         };
         if let TableFactor::Table {
             name, alias, args: None, version: Some(TableVersion::ForSystemTimeAsOf(at)), ..
@@ -63,7 +58,13 @@ impl Planner<'_> {
             && let Some(ident) = super::single(name).filter(|ident| self.is_lookup(ident))
         {
             self.check_table_clauses(relation, &place)?;
-            return self.lookup_join(left, (ident, alias.as_ref()), at, kind, on);
+            let all = if is_cross { conditions.all_open() } else { None };
+            let Some(on) = on.or(all.as_ref()) else {
+                return refuse("a join with a lookup table needs ON", "write ON a.k = b.k");
+            };
+            let joined = self.lookup_join(left, (ident, alias.as_ref()), at, kind, on)?;
+            all.iter().for_each(|_| conditions.take_all());
+            return Ok(joined);
         }
         let (right, version) = match relation {
             TableFactor::Table { name, version: Some(TableVersion::ForSystemTimeAsOf(at)), .. } => {
@@ -77,15 +78,32 @@ impl Planner<'_> {
         };
         let (left, right) = (self.visible(left)?, self.visible(right)?);
         let combined = combined(&left, &right);
+        let width = left.plan.schema.fields.len();
         let mut conjuncts = Vec::new();
-        let on_place = self.place(on);
-        let planned = self.condition(on, &mut Scope::new(&combined, Some(JOINED), "ON"))?;
-        split(planned, &mut conjuncts);
+        let mut on_place = on.map_or_else(|| place.clone(), |on| self.place(on));
+        if let Some(on) = on {
+            let planned = self.condition(on, &mut Scope::new(&combined, Some(JOINED), "ON"))?;
+            split(planned, &mut conjuncts);
+        }
+        let common = match using {
+            Some(names) => self.common_columns(&left, &right, names, relation)?,
+            None => Vec::new(),
+        };
+        conjuncts.extend(self.equalities(&common, relation)?);
+        if kind == JoinKind::Inner {
+            let (taken, place) = self.taken(conditions, &combined, Some(width).filter(|_| !is_cross));
+            conjuncts.extend(taken);
+            on_place = place.filter(|_| on.is_none()).unwrap_or(on_place);
+        }
+        if conjuncts.is_empty() {
+            let help =
+                "compare the sides in ON or WHERE: a.k = b.k AND a.ts BETWEEN b.ts AND b.ts + INTERVAL '10' SECOND";
+            return refuse("CROSS JOIN, or a comma, joins every row with every row", help);
+        }
         let mut join = self.analysed(&left.plan, &right.plan, kind, conjuncts, &on_place, version.is_some())?;
         if let Some((at, table)) = version {
             self.version(&left, &right.plan, at, table, &mut join)?;
         }
-        let width = left.plan.schema.fields.len();
         let time = match (&join.method, kind) {
             (_, JoinKind::Full) => None,
             (JoinMethod::Interval { right_time, .. }, JoinKind::Right) => Some(width + right_time),
@@ -94,7 +112,11 @@ impl Planner<'_> {
             (JoinMethod::Window { .. }, _) => left.plan.schema.time,
         };
         let schema = Schema { time, ..combined };
-        let plan = self.node(Node::Join { left: Box::new(left.plan), right: Box::new(right.plan), join }, schema)?;
+        let mut plan =
+            self.node(Node::Join { left: Box::new(left.plan), right: Box::new(right.plan), join }, schema)?;
+        if !common.is_empty() {
+            plan = self.merged(plan, common, relation)?;
+        }
         Ok(Relation { plan, alias: Some(JOINED.to_owned()) })
     }
 
@@ -125,7 +147,7 @@ impl Planner<'_> {
     ) -> Result<JoinSpec> {
         let refuse = |message: &str, help: &str| Err(SqlError::new(place.clone(), message).help(help.to_owned()));
         let width = left.schema.fields.len();
-        let (left_times, right_times) = (time_columns(left), time_columns(right));
+        let (left_times, right_times) = (time_columns(left, self.catalog), time_columns(right, self.catalog));
         let mut keys = Vec::new();
         let mut windows = (None, None);
         let mut bounds: Option<Bounds> = None;
@@ -178,20 +200,15 @@ impl Planner<'_> {
                     lower_ms: Some(lower_ms),
                     upper_ms: Some(upper_ms),
                     ..
-                }) => {
-                    if lower_ms > upper_ms {
-                        return refuse("the interval of this join is empty", BOUND);
-                    }
-                    JoinMethod::Interval { left_time, right_time, lower_ms, upper_ms }
-                }
+                }) => JoinMethod::Interval { left_time, right_time, lower_ms, upper_ms },
                 Some(_) => {
                     return refuse("the interval of this join is open at one end: rows would be kept for ever", BOUND);
                 }
                 None => return refuse("a join without a bound in time would keep every row for ever", BOUND),
             }
         };
-        if keys.is_empty() {
-            return refuse("a join needs at least one equality between the sides", "write ON a.k = b.k AND …");
+        if keys.is_empty() && is_temporal {
+            return refuse("a temporal join needs at least one equality between the sides", "write ON a.k = b.k AND …");
         }
         if matches!(kind, JoinKind::Right | JoinKind::Full) && is_temporal {
             return refuse("a temporal join is JOIN or LEFT JOIN", "write LEFT JOIN t FOR SYSTEM_TIME AS OF a.ts");
@@ -218,7 +235,7 @@ impl Planner<'_> {
         let refuse = |message: String, help: String| Err(SqlError::new(place.clone(), message).help(help));
         let schema = qualified(left);
         let planned = self.expr(at, &mut Scope::new(&schema, Some(JOINED), "FOR SYSTEM_TIME AS OF"))?;
-        let times = time_columns(&left.plan);
+        let times = time_columns(&left.plan, self.catalog);
         let found = match planned.kind {
             ExprKind::Column(column) if times.contains(&column) => column,
             _ => {
@@ -273,7 +290,7 @@ impl Planner<'_> {
         plain.selection = None;
         plain.projection = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
         self.select(&plain)?;
-        let right = self.from(&select.from, place.clone())?;
+        let right = self.from(&select.from, &mut Conditions::default(), place.clone())?;
         let right = self.visible(right)?;
         let combined = combined(&relation, &right);
         let width = relation.plan.schema.fields.len();
@@ -324,6 +341,10 @@ impl Planner<'_> {
         if let Some(index) = names.get(1).and_then(|second| schema.index_of(&format!("{first}.{second}"))) {
             return Ok(Some((index, 2)));
         }
+        if let Some(index) = schema.index_of(first).filter(|_| !first.contains('.')) {
+            // Of a join by name.
+            return Ok(Some((index, 1)));
+        }
         let found: Vec<(usize, &Field)> =
             schema.fields.iter().enumerate().filter(|(_, field)| unqualified(&field.name) == first).collect();
         match found.as_slice() {
@@ -357,23 +378,78 @@ pub(super) fn split_subqueries(predicate: &Ast) -> (Vec<&Ast>, Vec<&Ast>) {
     (subqueries, others)
 }
 
-/// The columns that watermarks speak about: of an inner interval join the times of both sides.
-pub(super) fn time_columns(plan: &Plan) -> Vec<usize> {
+/// The columns that watermarks speak about, as in Flink's `RelTimeIndicatorConverter`: of interval and window joins the
+/// times of both sides, of a temporal join those of the left one. A side that is padded has none: Flink would fail at its
+/// NULLs.
+pub(in crate::sql) fn time_columns(plan: &Plan, catalog: &Catalog) -> Vec<usize> {
     match &plan.node {
-        Node::Filter { input, .. } => time_columns(input),
+        Node::Scan { relation } => catalog.time_columns(relation, &plan.schema),
+        Node::Filter { input, .. }
+        | Node::Unnest { input, .. }
+        | Node::Lookup { input, .. }
+        | Node::Rank { input, .. } => time_columns(input, catalog),
+        Node::Over { input, over } => {
+            let mut times = time_columns(input, catalog);
+            times.retain(|time| *time != over.time_column);
+            times.insert(0, over.time_column);
+            times
+        }
         Node::Project { input, exprs } => {
-            let times = time_columns(input);
-            let is_time = |expr: &Expr| matches!(expr.kind, ExprKind::Column(column) if times.contains(&column));
-            (0..exprs.len()).filter(|index| exprs.get(*index).is_some_and(is_time)).collect()
+            let copies = |time: usize| {
+                let is_copy = move |(_, expr): &(usize, &Expr)| expr.kind == ExprKind::Column(time);
+                exprs.iter().enumerate().filter(is_copy).map(|(index, _)| index)
+            };
+            time_columns(input, catalog).into_iter().flat_map(copies).collect()
         }
-        Node::Join {
-            left,
-            join: JoinSpec { method: JoinMethod::Interval { left_time, right_time, .. }, kind: JoinKind::Inner, .. },
-            ..
-        } => {
-            vec![*left_time, left.schema.fields.len() + right_time]
+        Node::UnionAll { inputs } => {
+            let mut inputs = inputs.iter().map(|input| time_columns(input, catalog));
+            let mut times = inputs.next().unwrap_or_default();
+            inputs.for_each(|others| times.retain(|time| others.contains(time)));
+            times
         }
-        _ => plan.schema.time.into_iter().collect(),
+        Node::Join { left, right, join: JoinSpec { method, kind, .. } } => {
+            let pads_left = matches!(kind, JoinKind::Right | JoinKind::Full);
+            let pads_right = matches!(kind, JoinKind::Left | JoinKind::Full);
+            let both =
+                !matches!(method, JoinMethod::Temporal { .. }) && !matches!(kind, JoinKind::Semi | JoinKind::Anti);
+            let width = left.schema.fields.len();
+            let mut times = if pads_left { Vec::new() } else { time_columns(left, catalog) };
+            if both && !pads_right {
+                times.extend(time_columns(right, catalog).into_iter().map(|time| width + time));
+            }
+            times
+        }
+        Node::Window { .. } | Node::Expand { .. } | Node::WindowAggregate { .. } | Node::Match { .. } => {
+            plan.schema.time.into_iter().collect()
+        }
+    }
+}
+
+/// The columns of a query's primary key, where it has one, as far as Flink sees it without looking at the rows: that of a
+/// versioned table that is passed on, or what a keep-first deduplication is partitioned by.
+pub(in crate::sql) fn primary_key(plan: &Plan, catalog: &Catalog) -> Option<Vec<usize>> {
+    key_columns(plan, catalog).map(|(columns, _)| columns)
+}
+
+/// As [`primary_key`], and whether there is no more than one row of each key.
+fn key_columns(plan: &Plan, catalog: &Catalog) -> Option<(Vec<usize>, bool)> {
+    match &plan.node {
+        Node::Scan { relation } => {
+            let columns = catalog.key(relation)?.iter().map(|column| plan.schema.index_of(column));
+            Some((columns.collect::<Option<Vec<usize>>>()?, false))
+        }
+        Node::Project { input, exprs } => {
+            let (columns, is_single) = key_columns(input, catalog)?;
+            let position = |key: usize| exprs.iter().position(|expr| expr.kind == ExprKind::Column(key));
+            Some((columns.into_iter().map(position).collect::<Option<Vec<usize>>>()?, is_single))
+        }
+        // Where a key has several rows, one that is left out would have to take back the one before it.
+        Node::Filter { input, .. } => key_columns(input, catalog).filter(|(_, is_single)| *is_single),
+        Node::Rank { rank: RankSpec { kind: RankKind::First, limit: Some(1), keys, .. }, .. } => {
+            let column = |key: &Expr| if let ExprKind::Column(column) = key.kind { Some(column) } else { None };
+            Some((keys.iter().map(column).collect::<Option<Vec<usize>>>()?, true))
+        }
+        _ => None,
     }
 }
 

@@ -1,11 +1,12 @@
-//! The syntax tree of a query to a typed plan: queries, CTEs, FROM, UNION ALL. `select.rs` has SELECT and GROUP BY,
-//! `window.rs` the window table functions, `expression.rs` the expressions.
+//! The syntax tree of a query to a typed plan: queries, CTEs, tables, UNION ALL. `from.rs` has FROM and WHERE,
+//! `select.rs` SELECT and GROUP BY, `window.rs` the window table functions, `expression.rs` the expressions.
 //!
 //! Every node of the syntax tree that is taken is destructured without `..`, so that a clause that a later `sqlparser`
 //! adds does not compile until it is decided on. Recursion is bounded: by the parser's limits, by
 //! [`expression::DEPTH_MAX`] and, since a CTE is planned anew where it is read, by [`NODES_MAX`].
 
 mod expression;
+mod from;
 mod grouping;
 mod join;
 mod json;
@@ -21,13 +22,12 @@ mod window;
 use std::ops::Range;
 
 use sqlparser::ast::{
-    Cte, Expr as Ast, Ident, Query, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor,
-    TableWithJoins, With,
+    Cte, Expr as Ast, Ident, Query, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableFactor, With,
 };
 
 use self::match_recognize::Clauses;
 use super::parse::single;
-use super::plan::{Node, Plan, WindowKind, WindowProperty, WindowSpec};
+use super::plan::{Node, Plan, WindowProperty, WindowSpec};
 use super::reserved::is_reserved;
 use super::text::Text;
 use super::{Catalog, SqlError, nearest_help, types};
@@ -37,6 +37,7 @@ use crate::expr::{DataType, Schema};
 /// Most nodes in one plan.
 const NODES_MAX: usize = 2000;
 
+pub(super) use join::{primary_key, time_columns};
 pub(super) use over::edge_names;
 
 type Result<T> = std::result::Result<T, SqlError>;
@@ -47,14 +48,7 @@ pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::re
     let result = planner.query(query).and_then(sort::number_rows).and_then(|plan| rank::check(&plan).map(|()| plan));
     let mut errors = planner.errors;
     match result {
-        Ok(plan) if errors.is_empty() && !has_bare_session(&plan) => return Ok(plan),
-        Ok(plan) if has_bare_session(&plan) => {
-            let place = text.clause(0, &["SESSION"]);
-            errors.push(
-                SqlError::new(place, "SESSION without GROUP BY is not supported yet")
-                    .help("aggregate: GROUP BY window_start, window_end and the columns of PARTITION BY"),
-            );
-        }
+        Ok(plan) if errors.is_empty() => return Ok(plan),
         Ok(_) => {}
         Err(error) => errors.push(error),
     }
@@ -271,45 +265,20 @@ impl Planner<'_> {
             field.data_type = data_type;
             columns.iter_mut().zip(exprs).for_each(|(columns, expr)| columns.push(expr));
         }
-        let time = first.schema.time.filter(|time| {
-            plans.iter().all(|(plan, _)| {
-                plan.schema.time == Some(*time) && plan.schema.type_of(*time) == first.schema.type_of(*time)
-            })
-        });
-        let schema = Schema { fields, time };
+        let types = Schema { fields, time: None };
         let mut inputs = Vec::new();
         for ((plan, _), exprs) in plans.into_iter().zip(columns) {
             let cast = exprs.iter().enumerate().any(|(i, expr)| expr.kind != build::ExprKind::Column(i));
             inputs.push(match cast {
-                true => self.node(Node::Project { input: Box::new(plan), exprs }, schema.clone())?,
+                true => self.node(Node::Project { input: Box::new(plan), exprs }, types.clone())?,
                 false => plan,
             });
         }
-        self.node(Node::UnionAll { inputs }, schema)
-    }
-
-    /// FROM: one relation.
-    fn from(&mut self, from: &[TableWithJoins], select: Range<usize>) -> Result<Relation> {
-        let (first, more) = match from {
-            [] => {
-                return Err(SqlError::new(select, "this SELECT has no FROM").help("a query reads a stream: FROM name"));
-            }
-            [first, more @ ..] => (first, more),
-        };
-        let TableWithJoins { relation, joins } = first;
-        let mut left = self.factor(relation)?;
-        for join in joins {
-            left =
-                if unnest::is_unnest(&join.relation) { self.unnest_join(left, join)? } else { self.join(left, join)? };
-        }
-        for TableWithJoins { relation, joins } in more {
-            if !unnest::is_unnest(relation) || !joins.is_empty() {
-                let place = self.text.range(relation.span());
-                return Err(SqlError::new(place, "`,` in FROM joins every row with every row").help("write JOIN … ON"));
-            }
-            left = self.unnest(left, relation, false)?;
-        }
-        Ok(left)
+        let mut union = self.node(Node::UnionAll { inputs }, types)?;
+        let time = time_columns(&union, self.catalog).first().copied();
+        union.inputs_mut().into_iter().for_each(|input| input.schema.time = time.or(input.schema.time));
+        union.schema.time = time;
+        Ok(union)
     }
 
     fn factor(&mut self, factor: &TableFactor) -> Result<Relation> {
@@ -522,7 +491,7 @@ impl Planner<'_> {
             fields.push(crate::expr::Field::new(name, expr.data_type.clone()));
         }
         let position = |time: usize| exprs.iter().position(|expr| expr.kind == build::ExprKind::Column(time));
-        let time = join::time_columns(&input).into_iter().find_map(position);
+        let time = time_columns(&input, self.catalog).into_iter().find_map(position);
         let schema = Schema { fields, time };
         if schema == input.schema
             && exprs.iter().enumerate().all(|(index, expr)| expr.kind == build::ExprKind::Column(index))
@@ -593,12 +562,6 @@ fn body_start(planner: &Planner<'_>, body: &SetExpr) -> usize {
         }
         _ => planner.text.range(body.span()).start.min(planner.text.text.len()),
     }
-}
-
-/// Whether a SESSION is left that no aggregation has taken.
-fn has_bare_session(plan: &Plan) -> bool {
-    matches!(&plan.node, Node::Window { window, .. } if matches!(window.kind, WindowKind::Session { .. }))
-        || plan.inputs().into_iter().any(has_bare_session)
 }
 
 /// Nodes of a plan.

@@ -39,6 +39,8 @@ pub(in crate::sql) fn edge_names() -> impl Iterator<Item = &'static str> {
 pub(super) struct Overs {
     /// Columns of FROM.
     width: usize,
+    /// The time attributes of FROM.
+    times: Vec<usize>,
     named: Vec<NamedWindowDefinition>,
     /// Keys, frame and calls; all calls share one window.
     pub spec: Option<OverSpec>,
@@ -49,9 +51,9 @@ pub(super) struct Overs {
 }
 
 impl Overs {
-    /// Over FROM with this schema; `named` is the WINDOW clause.
-    pub fn new(schema: &Schema, named: &[NamedWindowDefinition]) -> Overs {
-        Overs { width: schema.fields.len(), named: named.to_vec(), spec: None, rank: None, used: Vec::new() }
+    /// Over FROM with these columns and time attributes; `named` is the WINDOW clause.
+    pub fn new(width: usize, times: Vec<usize>, named: &[NamedWindowDefinition]) -> Overs {
+        Overs { width, times, named: named.to_vec(), spec: None, rank: None, used: Vec::new() }
     }
 }
 
@@ -96,12 +98,15 @@ impl Planner<'_> {
             return Err(SqlError::new(place, "FILTER with OVER is not supported")
                 .help("aggregate a CASE: SUM(CASE WHEN condition THEN x END) OVER (…)"));
         }
-        let named = overs.named.clone();
+        let (named, times) = (overs.named.clone(), overs.times.clone());
         let mut inner = Scope::new(scope.schema, scope.alias, "OVER");
-        let (keys, time_column, frame) = self.over_window(over, &named, (name, &place), &mut inner)?;
+        let (keys, time_column, frame) = self.over_window(over, (&named, &times), (name, &place), &mut inner)?;
         let distinct = *duplicate_treatment == Some(DuplicateTreatment::Distinct);
         let call = self.over_function(expr, name, args, distinct, &mut inner)?;
-        if frame.is_bounded() && !matches!(call.function, OverFunction::Aggregate(_)) {
+        let is_rank = matches!(call.function, OverFunction::Rank { .. });
+        if frame.is_bounded() && !matches!(call.function, OverFunction::Aggregate(_))
+            || is_rank && frame != (Frame::Range { preceding_ms: None })
+        {
             return Err(SqlError::new(place, format!("{name} takes no frame")).help("leave ROWS or RANGE out"));
         }
         let Some(overs) = scope.overs.as_deref_mut() else { return self.lost(expr) };
@@ -110,7 +115,7 @@ impl Planner<'_> {
         }
         let width = overs.width;
         let spec = overs.spec.get_or_insert_with(|| OverSpec { time_column, keys: keys.clone(), frame, calls: vec![] });
-        if spec.keys != keys || spec.frame != frame {
+        if spec.keys != keys || spec.frame != frame || spec.time_column != time_column {
             return Err(SqlError::new(place, "all OVER of one SELECT must have the same window, as in Flink")
                 .help("compute one of them in a sub-query"));
         }
@@ -129,7 +134,7 @@ impl Planner<'_> {
     fn over_window(
         &mut self,
         over: &WindowType,
-        named: &[NamedWindowDefinition],
+        (named, times): (&[NamedWindowDefinition], &[usize]),
         (function, place): (&str, &Range<usize>),
         scope: &mut Scope<'_>,
     ) -> Result<(Vec<Expr>, usize, Frame)> {
@@ -149,7 +154,7 @@ impl Planner<'_> {
             }
             self.check_comparable(ast, key, "a key of PARTITION BY")?;
         }
-        let time_column = self.over_order(order_by, place, function, scope)?;
+        let time_column = self.over_order(order_by, times, (function, place), scope)?;
         let frame = match window_frame {
             None => Frame::Range { preceding_ms: None },
             Some(frame) => self.frame(frame, place)?,
@@ -173,11 +178,11 @@ impl Planner<'_> {
     fn over_order(
         &mut self,
         order_by: &[OrderByExpr],
-        place: &Range<usize>,
-        function: &str,
+        times: &[usize],
+        (function, place): (&str, &Range<usize>),
         scope: &mut Scope<'_>,
     ) -> Result<usize> {
-        let time = scope.schema.time;
+        let time = times.first().copied();
         let time_name = time.and_then(|time| scope.schema.fields.get(time)).map(|field| field.name.clone());
         let help = match &time_name {
             Some(name) => format!("write ORDER BY `{name}`: the time attribute"),
@@ -189,11 +194,17 @@ impl Planner<'_> {
                 .help(help));
         };
         let planned = self.expr(expr, scope)?;
+        let help = match function {
+            "RANK" | "DENSE_RANK" => {
+                format!("{help}; the first rows of a window are numbered by ROW_NUMBER() only, as in Flink")
+            }
+            _ => help,
+        };
         if !matches!(sort, None | Some(OrderBySort::Asc)) {
             return Err(SqlError::new(self.place(expr), "OVER goes forward in time: ORDER BY … ASC").help(help));
         }
-        match (planned.kind, time) {
-            (ExprKind::Column(column), Some(time)) if column == time => Ok(time),
+        match planned.kind {
+            ExprKind::Column(column) if times.contains(&column) => Ok(column),
             _ => Err(SqlError::new(self.place(expr), "OVER must be ordered by the time attribute").help(help)),
         }
     }
@@ -281,6 +292,13 @@ impl Planner<'_> {
         if name == "LAG" && !distinct {
             return self.lag(expr, planned);
         }
+        if matches!(name, "RANK" | "DENSE_RANK") && !distinct {
+            if !planned.is_empty() {
+                return self.refuse(expr, &format!("{name} takes no arguments"), &format!("write {name}() OVER (…)"));
+            }
+            let function = OverFunction::Rank { dense: name == "DENSE_RANK" };
+            return Ok(OverCall { function, args: Vec::new(), data_type: DataType::BigInt });
+        }
         let edge = EDGE.iter().find(|(known, _, _)| *known == name).filter(|_| !distinct);
         let Some((_, form, function)) = edge else {
             let help = match name {
@@ -358,7 +376,7 @@ impl Planner<'_> {
         if overs.rank.is_some() {
             return self.rank(input, overs, exprs);
         }
-        let Overs { width, named: _, spec, rank: _, used: _ } = overs;
+        let Overs { width, times: _, named: _, spec, rank: _, used: _ } = overs;
         let Some(spec) = spec else { return Ok((input, exprs)) };
         let arguments = spec.calls.iter().flat_map(|call| &call.args);
         let mut needed: Vec<usize> = exprs.iter().chain(&spec.keys).chain(arguments).flat_map(Expr::columns).collect();

@@ -16,7 +16,7 @@ use super::{Planner, Result};
 use crate::expr::build::{self, BinaryOp, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::SqlError;
-use crate::sql::plan::{Node, Plan, RankKind, RankOrder, RankSpec, WindowProperty};
+use crate::sql::plan::{Node, OverFunction, Plan, RankKind, RankOrder, RankSpec, WindowProperty};
 
 const FORM: &str = "write SELECT … FROM (SELECT *, ROW_NUMBER() OVER (…) AS rn FROM …) WHERE rn <= 3";
 
@@ -144,47 +144,62 @@ impl Planner<'_> {
     }
 }
 
-/// Sets the limit of a rank below from the conditions above it.
-pub(super) fn set_limits(plan: &mut Plan, predicate: &Expr) {
-    if let ExprKind::Binary { op, left, right } = &predicate.kind {
-        let (op, column, literal) = match (*op, &left.kind, &right.kind) {
-            (BinaryOp::And, ..) => {
-                set_limits(plan, left);
-                set_limits(plan, right);
-                return;
-            }
-            (op, ExprKind::Column(column), ExprKind::Literal(Value::Integer(literal))) => (op, *column, *literal),
-            (BinaryOp::Greater, ExprKind::Literal(Value::Integer(literal)), ExprKind::Column(column)) => {
-                (BinaryOp::Less, *column, *literal)
-            }
-            (BinaryOp::GreaterOrEqual, ExprKind::Literal(Value::Integer(literal)), ExprKind::Column(column)) => {
-                (BinaryOp::LessOrEqual, *column, *literal)
-            }
-            (BinaryOp::Equal, ExprKind::Literal(Value::Integer(literal)), ExprKind::Column(column)) => {
-                (BinaryOp::Equal, *column, *literal)
-            }
-            _ => return,
-        };
-        let limit = match op {
-            BinaryOp::LessOrEqual | BinaryOp::Equal => literal,
-            BinaryOp::Less => literal.saturating_sub(1),
-            _ => return,
-        };
-        set_limit(plan, column, usize::try_from(limit).unwrap_or(0));
-    }
+/// Columns and how large the predicate lets them be.
+fn limits(predicate: &Expr, found: &mut Vec<(usize, usize)>) {
+    let ExprKind::Binary { op, left, right } = &predicate.kind else { return };
+    let (op, column, literal) = match (*op, &left.kind, &right.kind) {
+        (BinaryOp::And, ..) => {
+            limits(left, found);
+            limits(right, found);
+            return;
+        }
+        (op, ExprKind::Column(column), ExprKind::Literal(Value::Integer(literal))) => (op, *column, *literal),
+        (BinaryOp::Greater, ExprKind::Literal(Value::Integer(literal)), ExprKind::Column(column)) => {
+            (BinaryOp::Less, *column, *literal)
+        }
+        (BinaryOp::GreaterOrEqual, ExprKind::Literal(Value::Integer(literal)), ExprKind::Column(column)) => {
+            (BinaryOp::LessOrEqual, *column, *literal)
+        }
+        (BinaryOp::Equal, ExprKind::Literal(Value::Integer(literal)), ExprKind::Column(column)) => {
+            (BinaryOp::Equal, *column, *literal)
+        }
+        _ => return,
+    };
+    let limit = match op {
+        BinaryOp::LessOrEqual | BinaryOp::Equal => literal,
+        BinaryOp::Less => literal.saturating_sub(1),
+        _ => return,
+    };
+    found.push((column, usize::try_from(limit).unwrap_or(0)));
 }
 
-fn set_limit(plan: &mut Plan, column: usize, limit: usize) {
+/// Sets the limit of a rank below from the conditions above it; gives the RANK or DENSE_RANK that they would limit, which
+/// Flink does not take.
+pub(super) fn set_limits(plan: &mut Plan, predicate: &Expr) -> Option<&'static str> {
+    let mut found = Vec::new();
+    limits(predicate, &mut found);
+    found.into_iter().filter_map(|(column, limit)| set_limit(plan, column, limit)).last()
+}
+
+fn set_limit(plan: &mut Plan, column: usize, limit: usize) -> Option<&'static str> {
     match &mut plan.node {
-        Node::Project { input, exprs } => {
-            if let Some(ExprKind::Column(below)) = exprs.get(column).map(|expr| &expr.kind) {
-                set_limit(input, *below, limit);
-            }
-        }
+        Node::Project { input, exprs } => match exprs.get(column).map(|expr| &expr.kind) {
+            Some(ExprKind::Column(below)) => set_limit(input, *below, limit),
+            _ => None,
+        },
         Node::Rank { input, rank } if column == input.schema.fields.len() => {
             rank.limit = Some(rank.limit.map_or(limit, |known| known.min(limit)));
+            None
         }
-        _ => {}
+        Node::Over { input, over } => {
+            let call = column.checked_sub(input.schema.fields.len()).and_then(|call| over.calls.get(call))?;
+            match call.function {
+                OverFunction::Rank { dense: false } => Some("RANK"),
+                OverFunction::Rank { dense: true } => Some("DENSE_RANK"),
+                _ => None,
+            }
+        }
+        _ => None,
     }
 }
 

@@ -8,7 +8,7 @@ use sqlparser::ast::{
 };
 
 use super::expression::Scope;
-use super::join::{JOINED, comma_join, split_subqueries, unqualified};
+use super::join::{JOINED, time_columns, unqualified};
 use super::over::Overs;
 use super::window::{Origin, Unwindowed, property_field};
 use super::{Planner, Relation, Result};
@@ -199,17 +199,7 @@ impl Planner<'_> {
                 return Err(SqlError::new(select_place, "SELECT must stand before FROM"));
             }
         }
-        let relation = match (comma_join(from, selection.as_ref()), selection) {
-            (Some((first, join)), _) => {
-                let left = self.from(first, select_place.clone())?;
-                self.join(left, &join)?
-            }
-            (None, Some(predicate)) => {
-                let relation = self.from(from, select_place.clone())?;
-                self.filter(relation, predicate)?
-            }
-            (None, None) => self.from(from, select_place.clone())?,
-        };
+        let relation = self.filtered_from(from, selection.as_ref(), select_place.clone())?;
         let GroupByExpr::Expressions(keys, modifiers) = group_by else {
             return foreign(&["GROUP", "BY", "ALL"], "name the columns of GROUP BY");
         };
@@ -235,32 +225,13 @@ impl Planner<'_> {
             return Err(SqlError::new(self.place(call), message).help(windowed(&relation.plan)));
         }
         let schema = relation.plan.schema.clone();
-        let mut overs = Overs::new(&schema, named_window);
+        let times = time_columns(&relation.plan, self.catalog);
+        let mut overs = Overs::new(schema.fields.len(), times, named_window);
         let mut scope = Scope::new(&schema, relation.alias.as_deref(), "SELECT");
         scope.overs = Some(&mut overs);
         let (exprs, names) = self.list(projection, &mut scope)?;
         let (plan, exprs) = self.over(relation.plan, overs, exprs)?;
         self.project(plan, exprs, names)
-    }
-
-    fn filter(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
-        let (subqueries, others) = split_subqueries(predicate);
-        if !subqueries.is_empty() {
-            let mut relation = relation;
-            for other in others {
-                relation = self.filter(relation, other)?;
-            }
-            return subqueries.into_iter().try_fold(relation, |relation, subquery| self.semi_join(relation, subquery));
-        }
-        let Relation { mut plan, alias } = relation;
-        let predicate = {
-            let mut scope = Scope::new(&plan.schema, alias.as_deref(), "WHERE");
-            self.condition(predicate, &mut scope)?
-        };
-        super::rank::set_limits(&mut plan, &predicate);
-        let schema = plan.schema.clone();
-        let plan = self.node(Node::Filter { input: Box::new(plan), predicate }, schema)?;
-        Ok(Relation { plan, alias })
     }
 
     /// The SELECT list; what is wrong with one item does not hide what is wrong with the next.
@@ -297,7 +268,7 @@ impl Planner<'_> {
                     _ => format!("EXPR${}", exprs.len()),
                 };
                 exprs.push(self.expr(expr, scope)?);
-                names.push((name, self.place(expr)));
+                names.push((unused(name, names), self.place(expr)));
             }
             SelectItem::ExprWithAlias { expr, alias } => {
                 let planned = self.expr(expr, scope)?;
@@ -366,6 +337,12 @@ impl Planner<'_> {
         names: &mut Vec<(String, Range<usize>)>,
     ) -> Result<()> {
         let joined = scope.alias == Some(JOINED);
+        let by_name = |field: &Field| !field.hidden && joined && !field.name.contains('.');
+        if table.is_some() && scope.schema.fields.iter().any(by_name) {
+            return Err(
+                SqlError::new(place, "a table's `.*` behind a join by name is not supported").help("name the columns")
+            );
+        }
         for (index, field) in scope.schema.fields.iter().enumerate().filter(|(_, field)| !field.hidden) {
             let of_table = |table: &str| field.name.split_once('.').is_some_and(|(own, _)| own == table);
             if table.is_some_and(|table| !of_table(table)) {
@@ -380,7 +357,7 @@ impl Planner<'_> {
                 })?,
             };
             exprs.push(column);
-            names.push((name.to_owned(), place.clone()));
+            names.push((unused(name.to_owned(), names), place.clone()));
         }
         Ok(())
     }
@@ -405,9 +382,9 @@ impl Planner<'_> {
         let attached = self.attached_windows(&plan, &by.planned.0);
         let (aggregated, errors) = (is_aggregated(&plan), self.errors.len());
         if let Some(unwindowed) = self.unwindow(plan.clone())? {
-            let mut reads_window = false;
-            let result = self.grouped_over(&by, unwindowed, false, &mut reads_window);
-            if result.is_ok() || !reads_window || attached.is_none() {
+            let mut above = false;
+            let result = self.grouped_over(&by, unwindowed, false, &mut above);
+            if result.is_ok() || !above || attached.is_none() {
                 return result;
             }
             self.errors.truncate(errors);
@@ -428,13 +405,7 @@ impl Planner<'_> {
         Err(SqlError::new(place, "GROUP BY without a window is not supported: its groups would never end").help(help))
     }
 
-    fn grouped_over(
-        &mut self,
-        by: &By<'_>,
-        unwindowed: Unwindowed,
-        attached: bool,
-        reads_window: &mut bool,
-    ) -> Result<Plan> {
+    fn grouped_over(&mut self, by: &By<'_>, unwindowed: Unwindowed, attached: bool, above: &mut bool) -> Result<Plan> {
         let By { schema, alias, planned: (planned, places), sets, having, projection, place } = by;
         let (schema, place) = (*schema, place.clone());
         let Unwindowed { input, window, origins } = unwindowed;
@@ -468,7 +439,7 @@ impl Planner<'_> {
                 continue;
             }
             let Some(key_below) = grouping.below(key.clone()) else {
-                *reads_window = true;
+                *above = true;
                 return Err(SqlError::new(
                     key_place.clone(),
                     "a key computed from the window's own columns needs both",
@@ -521,7 +492,7 @@ impl Planner<'_> {
         let list = self.list(projection, &mut scope);
         scope.place = "HAVING";
         let having = having.map(|having| self.condition(having, &mut scope)).transpose();
-        *reads_window |= grouping.reads_window;
+        *above |= grouping.reads_window;
         let (exprs, names) = list?;
         let having = having?;
         let keys_width = grouping.keys_width();
@@ -606,6 +577,15 @@ impl Planner<'_> {
             _ => help.to_owned(),
         }
     }
+}
+
+/// A name that no column has yet: as Flink, with a number behind it where it is there already.
+fn unused(name: String, names: &[(String, Range<usize>)]) -> String {
+    let is_used = |name: &String| names.iter().any(|(used, _)| used == name);
+    if !is_used(&name) {
+        return name;
+    }
+    (0_usize..).map(|number| format!("{name}{number}")).find(|name| !is_used(name)).unwrap_or(name)
 }
 
 /// The form to write instead of an unbounded aggregation over `plan`.

@@ -233,11 +233,18 @@ impl Planner<'_> {
     }
 
     fn partition_column(&self, ident: &Ident, input: &Plan) -> Result<usize> {
-        let name = self.name(ident)?;
-        input.schema.index_of(&name).ok_or_else(|| {
-            SqlError::new(self.text.range(ident.span), format!("unknown column `{name}`"))
-                .help_if(super::select::column_help(&name, &input.schema))
-        })
+        let (name, place) = (self.name(ident)?, self.text.range(ident.span));
+        let Some(column) = input.schema.index_of(&name) else {
+            let error = SqlError::new(place, format!("unknown column `{name}`"));
+            return Err(error.help_if(super::select::column_help(&name, &input.schema)));
+        };
+        match input.schema.type_of(column) {
+            Some(data_type) if data_type.has_map() => {
+                let message = format!("PARTITION BY cannot take {data_type}: a MAP cannot be compared");
+                Err(SqlError::new(place, message).help("take a value of it in a sub-query: m['key'] AS k"))
+            }
+            _ => Ok(column),
+        }
     }
 
     /// The arguments in the function's order, positional or all named.
@@ -364,7 +371,7 @@ impl Planner<'_> {
                 .help_if(time.map(|time| format!("the time attribute is `{}`", time.name)))
                 .help_if(nearest_help(&column, names)));
         };
-        if schema.time == Some(index) || time_columns(input).contains(&index) {
+        if time_columns(input, self.catalog).contains(&index) {
             return Ok(index);
         }
         let error =
