@@ -741,7 +741,7 @@ impl Planner<'_> {
         if !within_group.is_empty() {
             return self.refuse(expr, "WITHIN GROUP is not supported yet", "leave it out");
         }
-        let mut nulls = null_treatment.clone();
+        let mut nulls = *null_treatment;
         let (distinct, args) = match args {
             FunctionArguments::None => (None, [].as_slice()),
             FunctionArguments::Subquery(_) => {
