@@ -190,6 +190,9 @@ mod tests {
     /// Start and end, key, number of the row.
     type Out = (i64, i64, String, i64);
 
+    /// End, key, rows: time and number.
+    type Listed = (i64, String, Vec<(i64, i64)>);
+
     fn operator(state: KeyedState<Entry>) -> SessionWindow {
         let fields = vec![
             Field::new("ts", DataType::TimestampLtz(3)),
@@ -204,14 +207,14 @@ mod tests {
             .expect("has an order")
     }
 
-    /// An operator beside a plain list of sessions: end, key, rows with their times.
+    /// An operator beside a plain list of sessions.
     struct Run {
         operator: SessionWindow,
         store: MemoryStore,
         at: u64,
         watermark: EventTime,
         late: usize,
-        open: Vec<(i64, String, Vec<(i64, i64)>)>,
+        open: Vec<Listed>,
         late_expected: usize,
     }
 
@@ -224,7 +227,7 @@ mod tests {
         }
 
         fn expect_row(&mut self, time: i64, key: &str, number: i64) {
-            let touches = |session: &(i64, String, Vec<(i64, i64)>)| {
+            let touches = |session: &Listed| {
                 let start = session.2.iter().map(|row| row.0).min().unwrap_or(0);
                 session.1 == key && start <= time + GAP_MS && session.0 >= time
             };
@@ -247,7 +250,7 @@ mod tests {
                 self.open.drain(..).partition(|session| session.0 - 1 <= watermark);
             self.open = open;
             over.sort_by_key(|session| (session.0, session.1.clone()));
-            let rows = |(end, key, rows): (i64, String, Vec<(i64, i64)>)| {
+            let rows = |(end, key, rows): Listed| {
                 let start = rows.iter().map(|row| row.0).min().unwrap_or(0);
                 rows.into_iter().map(move |(_, number)| (start, end, key.clone(), number)).collect::<Vec<Out>>()
             };
