@@ -105,8 +105,8 @@ impl<C: Content> Sessions<C> {
         may
     }
 
-    /// Takes a row of this key, and time on the wall clock, into the session that it is part of, `empty` where it is a new one; `None`: the row
-    /// is late.
+    /// Takes a row of this key, and time on the wall clock, into the session that it is part of, `empty` where it is a new
+    /// one; `None`: the row is late.
     ///
     /// # Errors
     /// State could not be read.
