@@ -136,7 +136,7 @@ SELECT device, COUNT(*) AS readings, SUM(n) AS total, AVG(n) AS mean, CHAR_LENGT
 FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '1' DAY)
 GROUP BY window_start, window_end, device
 ";
-    let state_bytes = rounds("FOREBAY_STATE_MB", 256) << 20;
+    let state_bytes = rounds("FOREBAY_STATE_MB", 96) << 20;
     let devices = state_bytes / VALUE_BYTES;
     let place = Place::new();
     place.write("m.toml", &config("32MiB", QUERY));
@@ -177,6 +177,38 @@ GROUP BY window_start, window_end, device
         shuffled(DEVICES).enumerate().map(|(i, device)| {
             let start = stamp(1_775_001_600_000 + i as u64 * 100);
             format!("{},d{device:09},2", start.trim_end_matches('Z'))
+        }),
+    );
+}
+
+/// The rows of sessions that are open all at once: without GROUP BY each of them is kept whole.
+#[test]
+fn memory_holds_the_rows_of_open_sessions() {
+    const QUERY: &str = "
+SELECT window_start, device, n, CHAR_LENGTH(note) AS length
+FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '1' DAY)
+";
+    const DEVICES: u64 = 3_000;
+    const ROUNDS: u64 = 10;
+    let place = Place::new();
+    place.write("m.toml", &config("8MiB", QUERY));
+    let note = "n".repeat(VALUE_BYTES as usize);
+    let time = |round: u64, i: usize| stamp(1_775_001_600_000 + (round * DEVICES + i as u64) * 100);
+    write_input(
+        &place,
+        (0..ROUNDS)
+            .flat_map(|round| {
+                let row = move |(i, device)| (round, i, device);
+                shuffled(DEVICES).enumerate().map(row)
+            })
+            .map(|(round, i, device)| format!("{},d{device:09},{round},{note}", time(round, i))),
+    );
+    run_within(&place, 8 << 20, 0);
+    compare(
+        &place,
+        shuffled(DEVICES).enumerate().flat_map(|(i, device)| {
+            let start = time(0, i).trim_end_matches('Z').to_owned();
+            (0..ROUNDS).map(move |round| format!("{start},d{device:09},{round},{VALUE_BYTES}"))
         }),
     );
 }
