@@ -201,7 +201,7 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     // Not of a configuration that a checkpoint keeps: by it the log's tail is still processed.
     let read = |root: &mut Section<'_>| {
         let config = read_root(&name, &text, root)?;
-        plan::refuse_outputs_in_state(root, &config);
+        plan::refuse_outputs_in_the_way(root, &config);
         Some(config)
     };
     read_document(&name, &text, read).map_err(ConfigError::Invalid)

@@ -340,8 +340,9 @@ pub(super) fn refuse_shared_outputs(root: &Section<'_>, sinks: &[Sink]) {
     }
 }
 
-/// The state directory is Forebay's own: an output in it could take the place of a file that is needed there.
-pub(super) fn refuse_outputs_in_state(root: &mut Section<'_>, config: &super::Config) {
+/// The state directory is Forebay's own: an output in it could take the place of a file that is needed there. Nor may an
+/// output go into a file that is read.
+pub(super) fn refuse_outputs_in_the_way(root: &mut Section<'_>, config: &super::Config) {
     let state = plain(&config.pipeline.state);
     if root.problems() > 0 {
         return;
@@ -355,6 +356,12 @@ pub(super) fn refuse_outputs_in_state(root: &mut Section<'_>, config: &super::Co
                 config.pipeline.state.display()
             );
             section.problem_at("path", message, Some("give the output a path outside of it".into()));
+        }
+        let inputs = config.sources.iter().filter_map(|source| source.connector.file());
+        let inputs: Vec<_> = inputs.chain(config.tables.iter().map(|table| table.path.as_path())).map(plain).collect();
+        for path in sink.iter().flat_map(|sink| sink.connector.paths()).filter(|path| inputs.contains(&plain(path))) {
+            let message = format!("{} is a file that this pipeline reads", path.display());
+            section.problem_at("path", message, Some("give the output a path of its own".into()));
         }
     }
 }

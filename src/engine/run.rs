@@ -254,6 +254,9 @@ async fn all_ended(ended: &Receiver<()>) {
 async fn obey(signals: &mut Signals, stop: &Stop) {
     while let Some(Ok(signal)) = signals.next().await {
         if signal == Signal::Hup {
+            warn!(
+                "no reload now: all input is logged, or the pipeline is stopping; a start takes a changed configuration"
+            );
             continue;
         }
         if stop.is_requested() {

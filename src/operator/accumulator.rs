@@ -233,6 +233,15 @@ impl Accumulator {
         }
     }
 
+    /// As [`Accumulator::merge`], but what is listed of the other one comes behind all that is listed here.
+    pub fn append(&mut self, other: Accumulator) {
+        match (self, other) {
+            (Accumulator::Texts(texts), Accumulator::Texts(others)) => texts.extend(others),
+            (Accumulator::Items(items), Accumulator::Items(others)) => items.extend(others),
+            (this, other) => this.merge(other),
+        }
+    }
+
     /// The accumulator with DISTINCT resolved.
     fn finished(&self, call: &AggregateCall) -> Cow<'_, Accumulator> {
         let Accumulator::Distinct(seen) = self else { return Cow::Borrowed(self) };
@@ -625,8 +634,10 @@ fn kept(call: &AggregateCall, accumulator: &Accumulator) -> Option<Scalar> {
     }
 }
 
-/// The JSON of an array's items, or of an object's members, its keys sorted as Java sorts strings.
+/// The JSON of an array's items in the order of the log, or of an object's members, its keys sorted as Java sorts strings.
 fn json_text(kind: AggregateKind, items: &[(Position, Scalar)]) -> String {
+    let mut items: Vec<&(Position, Scalar)> = items.iter().collect();
+    items.sort_by_key(|(position, _)| *position);
     if kind == AggregateKind::JsonArrayAgg {
         let texts = items.iter().map(|(_, item)| if let Scalar::String(text) = item { &**text } else { "null" });
         return format!("[{}]", texts.collect::<Vec<_>>().join(","));

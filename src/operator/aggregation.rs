@@ -23,6 +23,13 @@ impl Group {
             accumulator.merge(later);
         }
     }
+
+    /// As [`Group::merge`], but what is listed of the other one comes behind all that is listed here.
+    pub fn append(&mut self, other: Group) {
+        for (accumulator, other) in self.0.iter_mut().zip(other.0) {
+            accumulator.append(other);
+        }
+    }
 }
 
 /// Keys and aggregates over an operator's input.

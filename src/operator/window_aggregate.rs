@@ -1,7 +1,8 @@
 //! Windowed aggregation: one row per window and key when the watermark passes the window's end.
 //!
 //! State: namespace = the end of a slice on the wall clock (see `window.rs`), key = the grouping keys as comparable
-//! bytes, value = one accumulator per aggregate. A window's result is its slices merged in order of time; a slice goes
+//! bytes, value = one accumulator per aggregate. A window's result is its slices merged in order of time, those of a
+//! hopping one from the last one back, as Flink's `HoppingSlicesIterable` has them, which LISTAGG shows; a slice goes
 //! when the last window that contains it has fired, so the state is bounded by the windows that are open. (Of cumulating
 //! windows the slices that have fired are merged into one, so that each result costs two merges.) A row is late when
 //! the last window that it falls into is over, and goes to the query's late output; until then it counts in those that
@@ -31,6 +32,7 @@ pub const VALUE_TYPE: &str = "window_aggregate_group/2";
 /// `GROUP BY window_start, window_end, key, …` over a window table function.
 pub struct WindowAggregate {
     output: Output,
+    hopping: bool,
     cumulating: bool,
     time_column: usize,
     clock: StreamClock,
@@ -105,6 +107,7 @@ impl WindowAggregate {
                 assigner: Assigner::new(&spec.window, &context.time_zone),
                 properties: spec.properties,
             },
+            hopping: matches!(spec.window.kind, WindowKind::Hop { .. }),
             cumulating: matches!(spec.window.kind, WindowKind::Cumulate { .. }),
             time_column: spec.window.time_column,
             clock: StreamClock::default(),
@@ -132,7 +135,7 @@ impl WindowAggregate {
             let WindowAggregate { output, pending, state, .. } = self;
             let first = output.assigner.first_slice(end);
             let window = (output.assigner.start_of(end), end);
-            let slices: Vec<i64> = state.namespaces().range(first..=end).copied().collect();
+            let mut slices: Vec<i64> = state.namespaces().range(first..=end).copied().collect();
             if let [slice] = slices.as_slice()
                 && !pending.needs(*slice, &output.assigner)
             {
@@ -148,7 +151,12 @@ impl WindowAggregate {
             let keep = compact && pending.needs(end, &output.assigner);
             let take = |slice| compact || !pending.needs(slice, &output.assigner);
             let mut kept = Vec::new();
-            for entry in state.merged_entries(&slices, take, Group::merge) {
+            let mut merge: fn(&mut Group, Group) = Group::merge;
+            if self.hopping {
+                slices.reverse();
+                merge = Group::append;
+            }
+            for entry in state.merged_entries(&slices, take, merge) {
                 let (key, group) = entry?;
                 if keep {
                     kept.push((key.clone(), group.clone()));

@@ -44,8 +44,9 @@ pub enum LogError {
     UnknownVersion { file: PathBuf, version: u32 },
     #[error(
         "from LSN {lsn} on the log holds no payload (log = \"position\") but refers to bytes {from} to {to} of {file}, and \
-         {what}. Nothing was changed. Put the file back as it was and start again. If that cannot be: `forebay checkpoint \
-         export` and `import` begin another state at the newest checkpoint, without the records behind it"
+         {what}. Log and checkpoint stay as they are. Put the file back (a copy will do) and start again. If it is lost for \
+         good: `forebay checkpoint export` and `import` begin another state at the newest checkpoint, without the records \
+         behind it, and for sources other than this file"
     )]
     Referenced { file: PathBuf, from: u64, to: u64, lsn: Lsn, what: String },
     #[error("the log is full: {bytes} bytes (`log.max_size`) are taken by records that no checkpoint covers yet")]

@@ -39,10 +39,17 @@ impl References {
             open => {
                 let file = match self.disk.open(path, Access::Read) {
                     Ok(file) => file,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        return Err(refused("there is no such file".to_owned()));
+                    Err(error) => {
+                        return Err(match error.kind() {
+                            io::ErrorKind::NotFound => refused("there is no such file".to_owned()),
+                            // What stands there, or who may read it, is somebody's doing: a restart does not mend it.
+                            io::ErrorKind::InvalidInput
+                            | io::ErrorKind::IsADirectory
+                            | io::ErrorKind::NotADirectory
+                            | io::ErrorKind::PermissionDenied => refused(format!("it cannot be read: {error}")),
+                            _ => LogError::io("open", path)(error),
+                        });
                     }
-                    Err(error) => return Err(LogError::io("open", path)(error)),
                 };
                 &mut open.insert((Arc::clone(name), file)).1
             }

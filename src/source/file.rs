@@ -80,7 +80,7 @@ impl FileConfig {
             None => length() > 0,
             Some(position) => {
                 let Position::File { offset, .. } = position;
-                open_if_same(path, position).is_ok_and(|same| same.is_none() || length() > offset)
+                open_same_or_copy(path, position).is_ok_and(|found| found.is_none() || length() > offset)
             }
         }
     }
@@ -91,11 +91,8 @@ impl FileConfig {
     /// least as long, but another inode.
     pub fn in_copy(&self, position: Position) -> Option<Position> {
         let Position::File { head_crc, head_len, offset, .. } = position;
-        let path = Path::new(&self.path);
-        let inode = Tail::open(path, 0).ok()?.identity.1;
-        let copied = Position::File { inode, head_crc, head_len, offset };
-        let tail = open_if_same(path, copied).ok()??;
-        (tail.offset == offset).then_some(copied)
+        let tail = open_copy(Path::new(&self.path), position).ok()??;
+        Some(Position::File { inode: tail.identity.1, head_crc, head_len, offset })
     }
 }
 
@@ -311,6 +308,23 @@ fn open_if_same(path: &Path, position: Position) -> Result<Option<Tail>, SourceE
     Ok(Some(tail))
 }
 
+/// The file at `path`, if it is a copy of the one of `position`: the same beginning, and at least as long.
+fn open_copy(path: &Path, position: Position) -> Result<Option<Tail>, SourceError> {
+    let Position::File { head_crc, head_len, offset, .. } = position;
+    let inode = fs::metadata(path).map_err(SourceError::io("open", path.display()))?.ino();
+    let tail = open_if_same(path, Position::File { inode, head_crc, head_len, offset })?;
+    Ok(tail.filter(|tail| tail.offset == offset))
+}
+
+/// The file at `path`, if it is the one of `position` or a copy of it, and still long enough.
+fn open_same_or_copy(path: &Path, position: Position) -> Result<Option<Tail>, SourceError> {
+    let Position::File { offset, .. } = position;
+    match open_if_same(path, position)? {
+        Some(tail) => Ok((tail.offset == offset).then_some(tail)),
+        None => open_copy(path, position),
+    }
+}
+
 /// The file of `position` under another name beside `path`.
 fn find_renamed(path: &Path, position: Position) -> Option<Tail> {
     let Position::File { inode, .. } = position;
@@ -478,10 +492,8 @@ async fn read_once(config: FileConfig, position: Option<Position>, out: &Output)
         None => Tail::open(&place, 0),
         Some(position) => {
             let Position::File { offset, .. } = position;
-            match open_if_same(&place, position)? {
-                Some(tail) if tail.offset == offset => Ok(tail),
-                _ => Err(SourceError::Replaced { path: place.display().to_string(), offset }),
-            }
+            let replaced = || SourceError::Replaced { path: place.display().to_string(), offset };
+            open_same_or_copy(&place, position)?.ok_or_else(replaced)
         }
     })
     .await?;
@@ -662,6 +674,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::SourceConfig;
     use super::super::testing::*;
     use super::*;
     use crate::event::Run;
@@ -754,9 +767,29 @@ mod tests {
         fs::write(&path, "one\n").unwrap();
         Harness::resume(&text(&path, false), position).finish().expect_err("cut");
         let other = dir.path().join("other");
-        fs::write(&other, "one\ntwo\n").unwrap();
+        fs::write(&other, "two\none\nthree\n").unwrap();
         fs::rename(&other, &path).unwrap();
-        Harness::resume(&text(&path, false), position).finish().expect_err("another inode");
+        Harness::resume(&text(&path, false), position).finish().expect_err("another file");
+    }
+
+    #[test]
+    fn reading_goes_on_in_a_copy() {
+        let (dir, path) = place();
+        fs::write(&path, "one\ntwo\n").unwrap();
+        let mut source = Harness::start(&text(&path, false));
+        source.finish().unwrap();
+        let position = source.position();
+        let copy = dir.path().join("copy");
+        let SourceConfig::File(config) = read(&text(&path, false)) else { panic!("a file") };
+        fs::write(&copy, "one\ntwo\n").unwrap();
+        fs::rename(&copy, &path).unwrap();
+        assert!(!config.has_more(position));
+        fs::write(&copy, "one\ntwo\nthree\n").unwrap();
+        fs::rename(&copy, &path).unwrap();
+        assert!(config.has_more(position));
+        let mut source = Harness::resume(&text(&path, false), position);
+        source.finish().unwrap();
+        assert!(source.seen().contains(&message("three")) && !source.seen().contains(&message("two")));
     }
 
     /// Each message stands where its run's reference says.

@@ -229,6 +229,14 @@ impl SourceConfig {
         matches!(self, SourceConfig::File(_))
     }
 
+    /// The file that the source reads, where it is one.
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            SourceConfig::File(config) => Some(Path::new(&config.path)),
+            _ => None,
+        }
+    }
+
     /// Whether the log refers to the source's input instead of holding it.
     pub fn logs_positions(&self) -> bool {
         matches!(self, SourceConfig::File(config) if config.log_position)

@@ -3,6 +3,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::failing_sync::library;
@@ -177,6 +178,27 @@ fn a_file_that_is_shorter_refuses_until_a_copy_is_put_in_its_place() {
             std::fs::rename(place.path("copy"), place.path("input.ndjson")).expect("renames");
         },
     );
+}
+
+/// Neither waits for somebody to write into it, nor is started again and again.
+#[test]
+fn a_pipe_or_a_directory_in_the_place_of_the_file_refuses() {
+    let away = |place: &Place| std::fs::rename(place.path("input.ndjson"), place.path("moved")).expect("renames");
+    let back = |place: &Place| std::fs::rename(place.path("moved"), place.path("input.ndjson")).expect("renames");
+    let pipe = |place: &Place| {
+        away(place);
+        let made = Command::new("mkfifo").arg(place.path("input.ndjson")).status().expect("runs");
+        assert!(made.success());
+    };
+    broken("it cannot be read: not a regular file", pipe, back);
+    let directory = |place: &Place| {
+        away(place);
+        std::fs::create_dir(place.path("input.ndjson")).expect("creates");
+    };
+    broken("it cannot be read: not a regular file", directory, |place| {
+        std::fs::remove_dir(place.path("input.ndjson")).expect("removes");
+        back(place);
+    });
 }
 
 #[test]

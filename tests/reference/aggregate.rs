@@ -1,6 +1,6 @@
 //! Aggregates over a list of rows, from scratch for each result.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use forebay::expr::aggregate::{AggregateKind, Parameter};
 use forebay::expr::{AggregateCall, DataType};
@@ -13,11 +13,18 @@ use crate::value::{Key, Value};
 pub struct Seen {
     pub taken: bool,
     pub argument: Option<Value>,
+    /// The stretch of a hopping window that the row is in. Flink puts these together from the last one back.
+    pub slice: i64,
 }
 
 /// The aggregate of rows, which stand in the order of the log.
 pub fn aggregate<'a>(call: &AggregateCall, rows: impl Iterator<Item = &'a Seen>) -> Value {
+    let mut rows: Vec<&Seen> = rows.collect();
+    if call.kind == AggregateKind::ListAgg && !call.distinct {
+        rows.sort_by_key(|seen| Reverse(seen.slice));
+    }
     let mut values: Vec<Option<Value>> = rows
+        .into_iter()
         .filter(|seen| seen.taken)
         .map(|seen| seen.argument.clone())
         .filter(|argument| argument.as_ref().is_none_or(|value| !value.is_null()))

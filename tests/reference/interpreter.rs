@@ -355,7 +355,7 @@ impl Interpreter {
         let seen = |call: &AggregateCall| {
             let argument = next(call.argument.is_some());
             let taken = next(call.filter.is_some()).is_none_or(|value| value.is_true());
-            Seen { taken, argument }
+            Seen { taken, argument, slice: 0 }
         };
         Some((key, calls.iter().map(seen).collect()))
     }
@@ -371,8 +371,11 @@ impl Interpreter {
         for (at, event) in stream.0 {
             match event {
                 Event::Row(row) => {
-                    let Some((key, seen)) = self.seen(grouping, named, at, &row) else { continue };
+                    let Some((key, mut seen)) = self.seen(grouping, named, at, &row) else { continue };
                     let own = windows.of(&row);
+                    if matches!(grouping.window.kind, WindowKind::Hop { .. }) {
+                        seen.iter_mut().for_each(|seen| seen.slice = own[0].1);
+                    }
                     let last = own.iter().map(|(_, end)| *end).max().expect("a window");
                     if windows.over_at(last) <= watermark {
                         let time = row[grouping.window.time_column].millis().expect("a time");

@@ -314,7 +314,7 @@ impl Planner<'_> {
         let (message, help) = match expr {
             Ast::Subquery(_) => (
                 "a sub-query as a value is not supported: its answer changes with every row",
-                "join it, once joins are there, or compute it in a query of its own",
+                "compute it in a query of its own and join that",
             ),
             Ast::Exists { .. } => ("EXISTS is not supported yet", "filter with WHERE and IN (…)"),
             Ast::AnyOp { .. } | Ast::AllOp { .. } => {

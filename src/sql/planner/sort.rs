@@ -32,7 +32,7 @@ impl Planner<'_> {
                     exprs.as_slice()
                     && matches!(sort, None | Some(OrderBySort::Asc))
                     && is_time(expr) => {}
-            _ => return Err(refused(place).help(format!("only ORDER BY `{name}` is, the time attribute"))),
+            _ => return Err(refused(place).help(format!("only ORDER BY `{name}` is, the time attribute, ascending"))),
         }
         let frame = Frame::Rows { preceding: Some(0) };
         let over = OverSpec { time_column: *time_column, keys: Vec::new(), frame, calls: Vec::new() };
