@@ -171,10 +171,10 @@ fn a_file_that_is_not_what_it_was_is_named_with_place_and_lsn() {
     // What is between the payloads is of no use to anybody, nor is what stands behind.
     std::fs::write(&input, "one two three, four").unwrap();
     assert_eq!(read(&dir).unwrap(), whole);
-    // Not the log's fault, and it may pass.
+    // A restart does not mend it.
     std::fs::remove_file(&input).unwrap();
     std::fs::create_dir(&input).unwrap();
-    assert_eq!(read(&dir).unwrap_err().exit_code(), 74);
+    refused((0, 7, 2), "it cannot be read");
     // Nobody needs the file to look at the log itself.
     let mut summary = Summary { cut: Lsn(3), ..Summary::default() };
     summarize(Arc::new(RealDisk), &dir, &mut summary).unwrap();
