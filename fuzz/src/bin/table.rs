@@ -38,7 +38,9 @@ fuzz_target!(|data: &[u8]| {
         }
         Err(error) => {
             assert_eq!(error.exit_code(), 65);
-            assert!(!error.to_string().contains("please report it"), "{error}");
+            // Of a decoder that panicked, unless the input says so itself.
+            let bug = "please report it";
+            assert!(String::from_utf8_lossy(data).contains(bug) || !error.to_string().contains(bug), "{error}");
         }
     }
 });
