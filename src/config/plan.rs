@@ -347,21 +347,24 @@ pub(super) fn refuse_outputs_in_the_way(root: &mut Section<'_>, config: &super::
     if root.problems() > 0 {
         return;
     }
+    let inputs = config.sources.iter().filter_map(|source| source.connector.file());
+    let inputs: Vec<_> = inputs.chain(config.tables.iter().map(|table| table.path.as_path())).map(plain).collect();
     for (name, section) in root.named_sections("sink") {
         let sink = config.sinks.iter().find(|sink| sink.name == name.value);
-        for path in sink.iter().flat_map(|sink| sink.connector.paths()).filter(|path| plain(path).starts_with(&state)) {
-            let message = format!(
-                "{} is inside the state directory {}, where only Forebay's own files may be",
-                path.display(),
-                config.pipeline.state.display()
-            );
-            section.problem_at("path", message, Some("give the output a path outside of it".into()));
-        }
-        let inputs = config.sources.iter().filter_map(|source| source.connector.file());
-        let inputs: Vec<_> = inputs.chain(config.tables.iter().map(|table| table.path.as_path())).map(plain).collect();
-        for path in sink.iter().flat_map(|sink| sink.connector.paths()).filter(|path| inputs.contains(&plain(path))) {
-            let message = format!("{} is a file that this pipeline reads", path.display());
-            section.problem_at("path", message, Some("give the output a path of its own".into()));
+        for path in sink.iter().flat_map(|sink| sink.connector.paths()) {
+            let output = plain(path);
+            if output.starts_with(&state) {
+                let message = format!(
+                    "{} is inside the state directory {}, where only Forebay's own files may be",
+                    path.display(),
+                    config.pipeline.state.display()
+                );
+                section.problem_at("path", message, Some("give the output a path outside of it".into()));
+            }
+            if inputs.contains(&output) {
+                let message = format!("{} is a file that this pipeline reads", path.display());
+                section.problem_at("path", message, Some("give the output a path of its own".into()));
+            }
         }
     }
 }

@@ -104,17 +104,20 @@ fn run_within(place: &Place, memory_bytes: u64, state_bytes: u64) {
     assert!(peak <= allowed, "{} KiB were allocated, {} KiB are allowed", peak >> 10, allowed >> 10);
 }
 
-#[test]
-fn memory_holds_a_window_that_is_larger_than_it() {
-    const QUERY: &str = "
+/// One large value of each device, by a query over windows `FROM` here: more than memory, within `memory = "32MiB"`.
+/// Gives the place and the number of devices.
+fn large_values(windows: &str, megabytes: u64) -> (Place, u64) {
+    let query = format!(
+        "
 SELECT device, COUNT(*) AS readings, SUM(n) AS total, AVG(n) AS mean, CHAR_LENGTH(LISTAGG(REPEAT(note, 10))) AS text
-FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' DAY))
+FROM {windows}
 GROUP BY window_start, window_end, device
-";
-    let state_bytes = rounds("FOREBAY_STATE_MB", 256) << 20;
+"
+    );
+    let state_bytes = rounds("FOREBAY_STATE_MB", megabytes) << 20;
     let devices = state_bytes / VALUE_BYTES;
     let place = Place::new();
-    place.write("m.toml", &config("32MiB", QUERY));
+    place.write("m.toml", &config("32MiB", &query));
     let note = "n".repeat(VALUE_BYTES as usize / 10);
     write_input(
         &place,
@@ -124,33 +127,26 @@ GROUP BY window_start, window_end, device
         }),
     );
     run_within(&place, 32 << 20, state_bytes);
-    let row = |device| format!("d{device:09},1,{0},{0},{1}", device % 1000, VALUE_BYTES / 10 * 10);
-    compare(&place, (0..devices).map(row));
+    (place, devices)
+}
+
+/// What comes out of [`large_values`] for a device.
+fn large_value(device: u64) -> String {
+    format!("d{device:09},1,{0},{0},{1}", device % 1000, VALUE_BYTES / 10 * 10)
+}
+
+#[test]
+fn memory_holds_a_window_that_is_larger_than_it() {
+    let (place, devices) = large_values("TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' DAY))", 256);
+    compare(&place, (0..devices).map(large_value));
 }
 
 /// Sessions that are open all at once, and all over at once. They fire in the order of their ends.
 #[test]
 fn memory_holds_open_sessions_that_are_larger_than_it() {
-    const QUERY: &str = "
-SELECT device, COUNT(*) AS readings, SUM(n) AS total, AVG(n) AS mean, CHAR_LENGTH(LISTAGG(REPEAT(note, 10))) AS text
-FROM SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '1' DAY)
-GROUP BY window_start, window_end, device
-";
-    let state_bytes = rounds("FOREBAY_STATE_MB", 96) << 20;
-    let devices = state_bytes / VALUE_BYTES;
-    let place = Place::new();
-    place.write("m.toml", &config("32MiB", QUERY));
-    let note = "n".repeat(VALUE_BYTES as usize / 10);
-    write_input(
-        &place,
-        shuffled(devices).enumerate().map(|(i, device)| {
-            let at = 1_775_001_600_000 + i as u64 * 80_000_000 / devices;
-            format!("{},d{device:09},{},{note}", stamp(at), device % 1000)
-        }),
-    );
-    run_within(&place, 32 << 20, state_bytes);
-    let row = |device| format!("d{device:09},1,{0},{0},{1}", device % 1000, VALUE_BYTES / 10 * 10);
-    compare(&place, shuffled(devices).map(row));
+    let windows = "SESSION(TABLE plant PARTITION BY device, DESCRIPTOR(ts), INTERVAL '1' DAY)";
+    let (place, devices) = large_values(windows, 96);
+    compare(&place, shuffled(devices).map(large_value));
 }
 
 /// Small sessions, many of them: what each one takes beside its value counts, too. All go on once before they are over.

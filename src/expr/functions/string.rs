@@ -194,31 +194,32 @@ fn init_cap(s: &str, out: &mut String) {
     }
 }
 
-/// What is not Base64 fails its row; bytes that are not UTF-8 become U+FFFD.
 fn to_base64(args: Vec<Expr>) -> Resolved {
-    let [s] = exactly(args)?;
-    let s = text_or_bytes(s)?;
-    let data_type = s.data_type.clone();
-    Ok(fallible_call("TO_BASE64", vec![s], DataType::String, move |args, scope| {
-        let s = args.first().map(|s| octets(s, &data_type));
-        make_strings(scope, |row, out| {
-            let Some(s) = s.as_ref().and_then(|s| s(row)) else { return Ok(false) };
-            STANDARD.encode_string(s, out);
-            Ok(true)
-        })
-    }))
+    map_octets("TO_BASE64", args, |bytes, out| {
+        STANDARD.encode_string(bytes, out);
+        Ok(())
+    })
 }
 
+/// What is not Base64 fails its row; bytes that are not UTF-8 become U+FFFD.
 fn from_base64(args: Vec<Expr>) -> Resolved {
+    map_octets("FROM_BASE64", args, |bytes, out| {
+        let bytes = STANDARD.decode(bytes).map_err(|error| format!("FROM_BASE64: {error}"))?;
+        out.push_str(&String::from_utf8_lossy(&bytes));
+        Ok(())
+    })
+}
+
+/// A STRING made of the bytes of a STRING or BYTES.
+fn map_octets(name: &'static str, args: Vec<Expr>, convert: fn(&[u8], &mut String) -> Result<(), String>) -> Resolved {
     let [s] = exactly(args)?;
     let s = text_or_bytes(s)?;
     let data_type = s.data_type.clone();
-    Ok(fallible_call("FROM_BASE64", vec![s], DataType::String, move |args, scope| {
+    Ok(fallible_call(name, vec![s], DataType::String, move |args, scope| {
         let s = args.first().map(|s| octets(s, &data_type));
         make_strings(scope, |row, out| {
             let Some(s) = s.as_ref().and_then(|s| s(row)) else { return Ok(false) };
-            let bytes = STANDARD.decode(s).map_err(|error| format!("FROM_BASE64: {error}"))?;
-            out.push_str(&String::from_utf8_lossy(&bytes));
+            convert(s, out)?;
             Ok(true)
         })
     }))
