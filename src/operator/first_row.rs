@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::{Parts, StoredRow};
-use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times, restored};
+use super::{Chunk, Event, Mark, Named, Operator, OperatorError, Sides, StreamClock, restored};
 use crate::event::{EventTime, LogTime};
 use crate::expr::build::Expr;
 use crate::expr::row::RowKeys;
@@ -149,21 +149,20 @@ impl Operator for FirstRow {
         self.keys.encode(&keys, input.rows())?;
         self.rows.encode(&input.columns, input.rows())?;
         let mut parts = Parts::default();
-        let mut marks = input.marks.iter().peekable();
-        let times = input.columns.get(self.time_column).map(event_times);
-        for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
-            while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.advance(mark, &mut parts)?;
-            }
-            let time = time.unwrap_or(EventTime::MIN).max(EVENTS_FROM);
+        for event in input.timeline(self.time_column) {
+            let (row, position, time) = match event {
+                Event::Mark(mark) => {
+                    self.advance(mark, &mut parts)?;
+                    continue;
+                }
+                Event::Row(row, position, time) => (row, position, time),
+            };
+            let time = time.max(EVENTS_FROM);
             if time < self.clock.watermark {
-                sides.late.push(&self.named, (&input.columns, row), *position, time, self.clock.watermark);
+                sides.late.push(&self.named, (&input.columns, row), position, time, self.clock.watermark);
                 continue;
             }
             self.take(row, time)?;
-        }
-        for mark in marks {
-            self.advance(mark, &mut parts)?;
         }
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
     }

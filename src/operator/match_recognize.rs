@@ -29,9 +29,7 @@ use super::accumulator::{Accumulator, Argument, finish};
 use super::aggregation::opaque_rows;
 use super::pattern::{Automaton, Match, RowId, Run, Runs};
 use super::rows::{Parts, StoredRow};
-use super::{
-    Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, instants, restored,
-};
+use super::{Chunk, Event, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, instants, restored};
 use crate::event::{EventTime, WATERMARK_MAX};
 use crate::expr::row::{KeyError, RowKeys};
 use crate::expr::{AggregateCall, Batch, DataType, EvalContext, RowErrors, eval::eval, eval::eval_predicate};
@@ -537,23 +535,22 @@ impl Operator for MatchRecognize {
         self.keys.encode(&keys, input.rows())?;
         self.rows.encode(&input.columns, input.rows())?;
         let mut parts = Parts::default();
-        let mut marks = input.marks.iter().peekable();
-        let times = input.columns.get(self.spec.time_column).map(event_times);
-        for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
-            while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.advance(mark, context, sides, &mut parts)?;
-            }
-            let time = time.unwrap_or(EventTime::MIN).max(ROWS + 1);
+        for event in input.timeline(self.spec.time_column) {
+            let (row, position, time) = match event {
+                Event::Mark(mark) => {
+                    self.advance(mark, context, sides, &mut parts)?;
+                    continue;
+                }
+                Event::Row(row, position, time) => (row, position, time),
+            };
+            let time = time.max(ROWS + 1);
             if time <= self.clock.watermark {
-                sides.late.push(&self.named, (&input.columns, row), *position, time, self.clock.watermark);
+                sides.late.push(&self.named, (&input.columns, row), position, time, self.clock.watermark);
                 continue;
             }
             if let Entry::Waiting(rows) = self.state.entry(time, self.keys.row(row), || Entry::Waiting(Vec::new()))? {
                 rows.push(StoredRow::new(self.rows.row(row)));
             }
-        }
-        for mark in marks {
-            self.advance(mark, context, sides, &mut parts)?;
         }
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
     }

@@ -139,7 +139,30 @@ pub struct Chunk {
     pub marks: Arc<Vec<Mark>>,
 }
 
+/// What comes next in a chunk.
+pub enum Event<'a> {
+    /// The watermark changes.
+    Mark(&'a Mark),
+    /// Index, position and time of a row; a time that is NULL is before all others.
+    Row(usize, Position, EventTime),
+}
+
 impl Chunk {
+    /// Rows and marks in the order of their positions, rows with their time in this column.
+    pub fn timeline(&self, time_column: usize) -> impl Iterator<Item = Event<'_>> {
+        let times = self.columns.get(time_column).map(event_times).into_iter().flatten();
+        let mut rows = self.positions.iter().enumerate().zip(times).peekable();
+        let mut marks = self.marks.iter().peekable();
+        std::iter::from_fn(move || {
+            let next = rows.peek().map(|((_, position), _)| **position);
+            if let Some(mark) = marks.next_if(|mark| next.is_none_or(|next| mark.position < next)) {
+                return Some(Event::Mark(mark));
+            }
+            let ((row, position), time) = rows.next()?;
+            Some(Event::Row(row, *position, time.unwrap_or(EventTime::MIN)))
+        })
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.positions.len()

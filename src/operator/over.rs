@@ -31,7 +31,7 @@ use super::aggregation::opaque_rows;
 use super::edge::{EdgeState, Given, Reading};
 use super::retention::{EVENTS_FROM, Retention, Stamp};
 use super::rows::{Parts, StoredRow, padded};
-use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
+use super::{Chunk, Event, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, restored};
 use crate::event::{EventTime, LogTime};
 use crate::expr::row::RowKeys;
 use crate::expr::{AggregateCall, Batch, DataType, EvalContext, RowErrors, eval::eval};
@@ -628,21 +628,20 @@ impl Operator for Over {
         self.rows.encode(&stored, input.rows())?;
         let mut parts = Parts::default();
         let mut due = Vec::new();
-        let mut marks = input.marks.iter().peekable();
-        let times = input.columns.get(self.spec.time_column).map(event_times);
-        for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
-            while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.advance(mark, &mut due, &mut parts)?;
-            }
-            let time = time.unwrap_or(EventTime::MIN).max(EVENTS_FROM);
+        for event in input.timeline(self.spec.time_column) {
+            let (row, position, time) = match event {
+                Event::Mark(mark) => {
+                    self.advance(mark, &mut due, &mut parts)?;
+                    continue;
+                }
+                Event::Row(row, position, time) => (row, position, time),
+            };
+            let time = time.max(EVENTS_FROM);
             if self.is_late(time, self.keys.row(row))? {
-                sides.late.push(&self.named, (&input.columns, row), *position, time, self.clock.watermark);
+                sides.late.push(&self.named, (&input.columns, row), position, time, self.clock.watermark);
                 continue;
             }
             self.take(row, time)?;
-        }
-        for mark in marks {
-            self.advance(mark, &mut due, &mut parts)?;
         }
         self.flush(&mut due, &mut parts)?;
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
@@ -680,7 +679,7 @@ mod tests {
     use arrow_array::StringArray;
     use jiff::tz::TimeZone;
 
-    use super::super::{Mark, instants};
+    use super::super::{Mark, event_times, instants};
     use super::*;
     use crate::expr::Field;
     use crate::expr::aggregate::AggregateKind;

@@ -12,7 +12,7 @@ use super::parts::{Emit, in_one_part};
 use super::sessions::{self, Content, Session, Sessions};
 use super::window::Assigner;
 use super::window_aggregate::Spec;
-use super::{Chunk, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
+use super::{Chunk, Event, Named, Operator, OperatorError, Position, Sides, StreamClock, restored};
 use crate::event::EventTime;
 use crate::expr::EvalContext;
 use crate::state::{Checkpointed, KeyedState};
@@ -92,26 +92,23 @@ impl Operator for SessionAggregate {
         let input = &evaluated.input;
         let mut fired = Fired::default();
         self.sessions.begin_batch();
-        let mut marks = input.marks.iter().peekable();
-        let times = input.columns.get(self.time_column).map(event_times);
-        for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
-            while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.clock = mark.clock;
-                self.fire(mark.position, &mut fired, emit)?;
-            }
-            let time = time.unwrap_or(EventTime::MIN);
+        for event in input.timeline(self.time_column) {
+            let (row, position, time) = match event {
+                Event::Mark(mark) => {
+                    self.clock = mark.clock;
+                    self.fire(mark.position, &mut fired, emit)?;
+                    continue;
+                }
+                Event::Row(row, position, time) => (row, position, time),
+            };
             let watermark = self.clock.watermark;
             let SessionAggregate { output: Output { aggregation, assigner, .. }, sessions, .. } = self;
             let wall = assigner.wall_of(time);
             let empty = || aggregation.empty().clone();
             let fold = |group: &mut Group| arguments.fold(row, group);
             if sessions.take_row(aggregation.key(row), wall, watermark, assigner, empty, fold)?.is_none() {
-                sides.late.push(&aggregation.named, (&input.columns, row), *position, time, watermark);
+                sides.late.push(&aggregation.named, (&input.columns, row), position, time, watermark);
             }
-        }
-        for mark in marks {
-            self.clock = mark.clock;
-            self.fire(mark.position, &mut fired, emit)?;
         }
         self.sessions.look_ahead(&self.output.assigner)?;
         self.output.chunk(fired, Arc::clone(&input.marks))

@@ -14,7 +14,7 @@ use super::rows::StoredRow;
 use super::session_rows::{Reader, Rows, Runs};
 use super::sessions::{self, Sessions};
 use super::window::Assigner;
-use super::{Chunk, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
+use super::{Chunk, Event, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, restored};
 use crate::event::EventTime;
 use crate::expr::EvalContext;
 use crate::expr::row::RowKeys;
@@ -125,14 +125,15 @@ impl Operator for SessionWindow {
         self.rows.encode(&input.columns, input.rows())?;
         let mut freed = Freed::default();
         self.sessions.begin_batch();
-        let mut marks = input.marks.iter().peekable();
-        let times = input.columns.get(self.time_column).map(event_times);
-        for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
-            while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.clock = mark.clock;
-                self.fire(mark.position, &mut freed, emit)?;
-            }
-            let time = time.unwrap_or(EventTime::MIN);
+        for event in input.timeline(self.time_column) {
+            let (row, position, time) = match event {
+                Event::Mark(mark) => {
+                    self.clock = mark.clock;
+                    self.fire(mark.position, &mut freed, emit)?;
+                    continue;
+                }
+                Event::Row(row, position, time) => (row, position, time),
+            };
             let watermark = self.clock.watermark;
             let SessionWindow { assigner, gap_ms, keys, rows, runs, sessions, .. } = self;
             let bytes = rows.row(row);
@@ -140,12 +141,8 @@ impl Operator for SessionWindow {
             let place = |rows: &mut Rows| runs.place(rows, bytes.len(), wall.div_euclid(*gap_ms));
             match sessions.take_row(keys.row(row), wall, watermark, assigner, Rows::default, place)? {
                 Some(place) => place.put(StoredRow::new(bytes), sessions)?,
-                None => sides.late.push(&self.named, (&input.columns, row), *position, time, watermark),
+                None => sides.late.push(&self.named, (&input.columns, row), position, time, watermark),
             }
-        }
-        for mark in marks {
-            self.clock = mark.clock;
-            self.fire(mark.position, &mut freed, emit)?;
         }
         self.sessions.look_ahead(&self.assigner)?;
         self.chunk(freed, Arc::clone(&input.marks))

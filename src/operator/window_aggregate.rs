@@ -19,7 +19,7 @@ use super::aggregation::{Aggregation, Group};
 use super::fired::{Fired, Output};
 use super::parts::{Emit, in_one_part};
 use super::window::Assigner;
-use super::{Chunk, Named, Operator, OperatorError, Position, Sides, StreamClock, event_times, restored};
+use super::{Chunk, Event, Named, Operator, OperatorError, Position, Sides, StreamClock, restored};
 use crate::event::EventTime;
 use crate::expr::build::Expr;
 use crate::expr::{AggregateCall, EvalContext};
@@ -189,19 +189,20 @@ impl Operator for WindowAggregate {
         let arguments = self.output.aggregation.arguments(&evaluated);
         let input = &evaluated.input;
         let mut fired = Fired::default();
-        let mut marks = input.marks.iter().peekable();
-        let times = input.columns.get(self.time_column).map(event_times);
-        for ((row, position), time) in input.positions.iter().enumerate().zip(times.into_iter().flatten()) {
-            while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.clock = mark.clock;
-                self.fire(mark.position, &mut fired, emit)?;
-            }
-            let time = time.unwrap_or(EventTime::MIN);
+        for event in input.timeline(self.time_column) {
+            let (row, position, time) = match event {
+                Event::Mark(mark) => {
+                    self.clock = mark.clock;
+                    self.fire(mark.position, &mut fired, emit)?;
+                    continue;
+                }
+                Event::Row(row, position, time) => (row, position, time),
+            };
             let slice = self.output.assigner.slice_of(time);
             if self.output.assigner.over_at(self.output.assigner.last_end(slice)) <= self.clock.watermark {
                 let time = self.output.assigner.event_time_of(time);
                 let named = &self.output.aggregation.named;
-                sides.late.push(named, (&input.columns, row), *position, time, self.clock.watermark);
+                sides.late.push(named, (&input.columns, row), position, time, self.clock.watermark);
                 continue;
             }
             if !self.state.namespaces().contains(&slice) {
@@ -209,10 +210,6 @@ impl Operator for WindowAggregate {
             }
             let empty = self.output.aggregation.empty();
             arguments.fold(row, self.state.entry(slice, self.output.aggregation.key(row), || empty.clone())?);
-        }
-        for mark in marks {
-            self.clock = mark.clock;
-            self.fire(mark.position, &mut fired, emit)?;
         }
         self.output.chunk(fired, Arc::clone(&input.marks))
     }

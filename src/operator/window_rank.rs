@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::parts::{Emit, PART_BYTES, PART_ROWS, in_one_part};
 use super::rows::{Parts, StoredRow};
 use super::window::Assigner;
-use super::{Chunk, Mark, Named, Operator, OperatorError, Sides, StreamClock, event_times, restored};
+use super::{Chunk, Event, Mark, Named, Operator, OperatorError, Sides, StreamClock, restored};
 use crate::event::EventTime;
 use crate::expr::row::RowKeys;
 use crate::expr::{Batch, EvalContext, RowErrors, eval::eval};
@@ -145,16 +145,17 @@ impl Operator for WindowRank {
         self.rows.encode(&input.columns, input.rows())?;
         let limit = self.spec.limit.unwrap_or(0);
         let mut parts = Parts::default();
-        let mut marks = input.marks.iter().peekable();
-        let ends = input.columns.get(self.end_column).map(event_times);
-        for ((row, position), end) in input.positions.iter().enumerate().zip(ends.into_iter().flatten()) {
-            while let Some(mark) = marks.next_if(|mark| mark.position < *position) {
-                self.advance(mark, &mut parts, emit)?;
-            }
-            let end = end.unwrap_or(EventTime::MIN);
+        for event in input.timeline(self.end_column) {
+            let (row, position, end) = match event {
+                Event::Mark(mark) => {
+                    self.advance(mark, &mut parts, emit)?;
+                    continue;
+                }
+                Event::Row(row, position, end) => (row, position, end),
+            };
             let over_at = self.assigner.over_at(end);
             if over_at <= self.clock.watermark {
-                sides.late.push(&self.named, (&input.columns, row), *position, over_at, self.clock.watermark);
+                sides.late.push(&self.named, (&input.columns, row), position, over_at, self.clock.watermark);
                 continue;
             }
             let ranked = &mut self.state.entry(end, self.keys.row(row), Ranked::default)?.0;
@@ -167,9 +168,6 @@ impl Operator for WindowRank {
                 ranked.insert(at, (StoredRow::new(own), StoredRow::new(self.rows.row(row))));
                 ranked.truncate(limit);
             }
-        }
-        for mark in marks {
-            self.advance(mark, &mut parts, emit)?;
         }
         parts.into_chunk(&self.empty, Arc::clone(&input.marks))
     }
