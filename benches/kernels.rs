@@ -22,7 +22,7 @@ use forebay::engine::choices::Choices;
 use forebay::engine::open::{Opened, Start, commit_now, open};
 use forebay::event::{Epoch, Frame, LogTime, Lsn, RecordKind, Run, SourceId};
 use forebay::expr::{DataType, Field};
-use forebay::format::FormatConfig;
+use forebay::format::{FormatConfig, Messages};
 use forebay::replay_log::{self, Compression, Identity, LogOptions};
 
 use harness::WINDOWS;
@@ -98,7 +98,8 @@ fn decode(events: u64) {
     let mut decoder = FormatConfig::Json.decoder(&columns, None);
     let mut rows = 0;
     for run in frames(events, 1000, SourceId(0), Lsn(1)).iter().flat_map(|frame| &frame.runs) {
-        rows += decoder.decode(&run.payload, &run.lengths, None).messages.len() as u64;
+        rows +=
+            decoder.decode(&[Messages { payload: &run.payload, lengths: &run.lengths }], None).messages.len() as u64;
     }
     assert_eq!(rows, events);
 }

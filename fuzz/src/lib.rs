@@ -4,7 +4,7 @@
 
 use arrow_array::{Array, ArrayRef};
 use forebay::expr::{DataType, Field};
-use forebay::format::{Decoded, Decoder, Encoder, FormatConfig};
+use forebay::format::{Decoded, Decoder, Encoder, FormatConfig, Messages};
 use forebay::sql::Catalog;
 
 /// One column of every scalar type.
@@ -119,7 +119,7 @@ pub fn decode_lines(
     let mut first = 0;
     for chunk in messages.chunks(step) {
         let lengths: Vec<u32> = chunk.iter().map(|message| message.len() as u32).collect();
-        let decoded = decoder.decode(&chunk.concat(), &lengths, Some("peer"));
+        let decoded = decoder.decode(&[Messages { payload: &chunk.concat(), lengths: &lengths }], Some("peer"));
         whole(&decoded, fields);
         for row in 0..decoded.messages.len() {
             encoder.encode(&decoded.columns, row, &mut rows);
@@ -153,7 +153,7 @@ pub fn encode(encoder: &mut dyn Encoder, columns: &[ArrayRef]) -> Vec<u8> {
 /// Decodes lines in one call.
 pub fn decode_whole(decoder: &mut dyn Decoder, lines: &[&[u8]]) -> Decoded {
     let lengths: Vec<u32> = lines.iter().map(|line| line.len() as u32).collect();
-    decoder.decode(&lines.concat(), &lengths, None)
+    decoder.decode(&[Messages { payload: &lines.concat(), lengths: &lengths }], None)
 }
 
 /// Puts `crc` in place at `at`, little-endian.

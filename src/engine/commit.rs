@@ -188,8 +188,9 @@ impl LogThread {
     fn commit_until_closed(&mut self) -> Result<(), LogError> {
         let mut warned = None;
         loop {
-            while self.follows_engine && self.handover.is_full() && !self.shared.is_abandoned() {
-                self.handover.wait_for_room(Duration::from_millis(100));
+            let bytes = self.append_bytes_max;
+            while self.follows_engine && !self.handover.has_room(bytes) && !self.shared.is_abandoned() {
+                self.handover.wait_for_room(bytes, Duration::from_millis(100));
                 self.give_space()?;
             }
             let popped = self.queue.pop_all(self.append_bytes_max, Some(self.patience()));

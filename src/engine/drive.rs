@@ -12,6 +12,7 @@ use smol::channel::Sender;
 use tracing::{debug, info};
 
 use super::EngineError;
+use super::ahead::Ahead;
 use super::commit::Shared;
 use super::handover::{Handover, Next};
 use super::open::{self, Store};
@@ -54,6 +55,7 @@ pub struct Driver {
     checkpoints_written: (u64, u64),
     bytes_since_checkpoint: u64,
     reader: Option<LogReader>,
+    ahead: Ahead,
     replay_from: Lsn,
     announced: bool,
 }
@@ -76,12 +78,18 @@ pub struct Parts {
     pub tail_end: Lsn,
     /// Who waits for the end of the replay.
     pub replayed: Sender<Replayed>,
+    /// Beside the engine's own.
+    pub decode_threads: usize,
 }
 
 impl Driver {
     /// A driver that begins with the replay.
-    pub fn new(parts: Parts) -> Driver {
-        Driver {
+    ///
+    /// # Errors
+    /// The decode threads cannot be started.
+    pub fn new(mut parts: Parts) -> Result<Driver, EngineError> {
+        Ok(Driver {
+            ahead: Ahead::start(parts.decode_threads, parts.engine.preparer())?,
             replay_from: parts.engine.last_lsn(),
             committed: None,
             wear_before: parts.checkpoint.wear,
@@ -93,7 +101,7 @@ impl Driver {
             bytes_since_checkpoint: 0,
             reader: None,
             announced: false,
-        }
+        })
     }
 
     /// Runs until the hand-over is closed and everything is taken, then checkpoints.
@@ -113,12 +121,20 @@ impl Driver {
     pub fn round(&mut self, patience: Duration) -> Result<bool, EngineError> {
         self.collect_checkpoint()?;
         self.announce_replayed()?;
-        let patience = self.patience().min(patience);
-        match self.parts.handover.next(self.parts.engine.last_lsn(), patience) {
-            Next::Frame(frame) => self.step(&frame)?,
-            Next::OnDisk(synced) => self.step_from_disk(synced)?,
-            Next::Nothing => {}
-            Next::Closed => return Ok(false),
+        if self.ahead.is_empty() {
+            let patience = self.patience().min(patience);
+            match self.next_frame(self.parts.engine.last_lsn(), patience)? {
+                Next::Frame(frame) => self.ahead.push(frame, self.parts.engine.last_lsn()),
+                Next::Closed => return Ok(false),
+                Next::Nothing | Next::OnDisk(_) => {}
+            }
+        }
+        self.read_ahead();
+        if let Some(popped) = self.ahead.pop(self.parts.engine.preparer()) {
+            let (frame, prepared) = popped?;
+            self.bytes_since_checkpoint += frame.runs.iter().map(Run::size_bytes).sum::<usize>() as u64;
+            self.parts.engine.take(&frame, prepared)?;
+            self.parts.engine.flush()?;
         }
         // Behind the log nothing is known of silence; and a tick for each step would keep the engine behind for ever.
         let caught_up = self.parts.handover.is_last(self.parts.engine.last_lsn());
@@ -218,8 +234,26 @@ impl Driver {
         Ok(())
     }
 
-    fn step_from_disk(&mut self, synced: Lsn) -> Result<(), EngineError> {
-        let next = self.parts.engine.last_lsn().plus(1);
+    /// Gives the decode threads what is there already. What goes wrong does so again when it is the engine's turn, behind
+    /// the frames before.
+    fn read_ahead(&mut self) {
+        while let Some(after) = self.ahead.last_lsn().filter(|_| self.ahead.has_room()) {
+            match self.next_frame(after, Duration::ZERO) {
+                Ok(Next::Frame(frame)) => self.ahead.push(frame, after),
+                _ => break,
+            }
+        }
+    }
+
+    /// What follows `after`, also where it has to be read from the log.
+    fn next_frame(&mut self, after: Lsn, patience: Duration) -> Result<Next, EngineError> {
+        match self.parts.handover.next(after, patience) {
+            Next::OnDisk(synced) => self.read_from_disk(after.plus(1), synced).map(Next::Frame),
+            next => Ok(next),
+        }
+    }
+
+    fn read_from_disk(&mut self, next: Lsn, synced: Lsn) -> Result<Frame, EngineError> {
         let mut reader = match self.reader.take() {
             Some(reader) if reader.position() == next => reader,
             _ => {
@@ -231,13 +265,7 @@ impl Driver {
             reason: format!("LSN {next} is not there, though everything up to {synced} was synced"),
         })?;
         self.reader = Some(reader);
-        self.step(&frame)
-    }
-
-    fn step(&mut self, frame: &Frame) -> Result<(), EngineError> {
-        self.bytes_since_checkpoint += frame.runs.iter().map(Run::size_bytes).sum::<usize>() as u64;
-        self.parts.engine.step(frame)?;
-        self.parts.engine.flush()
+        Ok(frame)
     }
 
     fn has_news(&self) -> bool {

@@ -38,6 +38,12 @@ struct State {
     woken: bool,
 }
 
+impl State {
+    fn has_room(&self, bytes: usize, limit_bytes: usize) -> bool {
+        self.frames.is_empty() || self.bytes + bytes <= limit_bytes
+    }
+}
+
 impl Handover {
     /// A hand-over at a log whose records up to `synced` are durable already.
     pub fn new(limit_bytes: usize, synced: Lsn) -> Handover {
@@ -54,7 +60,7 @@ impl Handover {
         let size = size_bytes(&frame);
         let mut state = self.state();
         state.synced = frame.last_lsn();
-        if state.frames.is_empty() || state.bytes + size <= self.limit_bytes {
+        if state.has_room(size, self.limit_bytes) {
             state.bytes += size;
             state.frames.push_back(frame);
         }
@@ -84,10 +90,9 @@ impl Handover {
         self.state().synced <= lsn
     }
 
-    /// Whether frames wait for the engine up to the bound.
-    pub fn is_full(&self) -> bool {
-        let state = self.state();
-        state.bytes >= self.limit_bytes
+    /// Whether a frame of this size would be kept in memory.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.state().has_room(bytes, self.limit_bytes)
     }
 
     /// What follows `after`; waits up to `timeout` where there is nothing yet.
@@ -122,10 +127,10 @@ impl Handover {
         }
     }
 
-    /// Waits until the hand-over has room, is woken, or the time is over.
-    pub fn wait_for_room(&self, timeout: Duration) {
+    /// Waits until a frame of this size would be kept in memory, the hand-over is woken, or the time is over.
+    pub fn wait_for_room(&self, bytes: usize, timeout: Duration) {
         let state = self.state();
-        if state.bytes >= self.limit_bytes && !state.closed {
+        if !state.has_room(bytes, self.limit_bytes) && !state.closed {
             let _ = self.changed.wait_timeout(state, timeout);
         }
     }
@@ -173,6 +178,18 @@ mod tests {
         assert_eq!(handover.next(Lsn(1), Duration::ZERO), Next::OnDisk(Lsn(3)));
         assert!(matches!(handover.next(Lsn(2), Duration::ZERO), Next::Frame(f) if f.first_lsn == Lsn(3)));
         assert_eq!(handover.next(Lsn(3), Duration::ZERO), Next::Nothing);
+    }
+
+    #[test]
+    fn who_waits_for_room_is_kept_in_memory() {
+        let handover = Handover::new(1000, Lsn::ZERO);
+        assert!(handover.has_room(2000), "the only one");
+        handover.offer(frame(1, 1, 800));
+        assert!(!handover.has_room(size_bytes(&frame(2, 1, 800))));
+        assert!(matches!(handover.next(Lsn(0), Duration::ZERO), Next::Frame(_)));
+        assert!(handover.has_room(size_bytes(&frame(2, 1, 800))));
+        handover.offer(frame(2, 1, 800));
+        assert!(matches!(handover.next(Lsn(1), Duration::ZERO), Next::Frame(f) if f.first_lsn == Lsn(2)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The engine: knows all parts and makes them one.
 //!
 //! - `step` is the synchronous core: a frame of the log in, rows to sinks out; no clock, no I/O but the sinks'.
+//! - `batch` cuts frames into batches and decodes them, `ahead` on other threads where there are some.
 //! - `graph` makes operators from the plan, `source_node` rows from records, `watermark` a source's clock.
 //! - `trial` runs the tests of a configuration through it.
 //! - `table` brings the files of lookup tables to the log, and from there to the joins.
@@ -10,8 +11,11 @@
 //! - `import` makes a state from a savepoint.
 //! - `status` is what the running engine tells of itself.
 
+pub mod ahead;
+pub mod batch;
 pub mod choices;
 pub mod commit;
+mod decode;
 pub mod drive;
 mod flow;
 pub mod graph;

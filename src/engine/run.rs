@@ -23,6 +23,7 @@ use smol::channel::{Receiver, Sender, bounded};
 use tracing::{info, warn};
 
 use super::EngineError;
+use super::ahead::threads_for_this_machine;
 use super::choices::Choices;
 use super::commit::{LogThread, Shared, append_bytes_max};
 use super::drive::{Driver, Parts, Replayed};
@@ -161,12 +162,13 @@ pub fn run(
         stop: stop.clone(),
         tail_end,
         replayed: replayed_out,
+        decode_threads: threads_for_this_machine(),
     });
     let abandoned = Arc::clone(&shared);
     let engine = spawn("engine", ended_out, move || {
         // Also after a panic, or the log thread would wait for ever.
         let _abandoned = AbandonOnDrop(abandoned);
-        parts.map_err(EngineError::from).and_then(|parts| Driver::new(parts).run())
+        parts.map_err(EngineError::from).and_then(Driver::new).and_then(Driver::run)
     })?;
 
     let counters: Vec<_> = config.sources.iter().map(|_| Arc::default()).collect();

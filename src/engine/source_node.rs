@@ -1,33 +1,31 @@
 //! From logged records to rows: decoding, system columns, event time and the watermark of one source.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
-use arrow_array::{Array, ArrayRef, Int64Array, UInt32Array, new_null_array};
-use arrow_select::take::take;
+use arrow_array::{Array as _, ArrayRef, Int64Array, new_empty_array, new_null_array};
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::batch::{Part, Taken};
+use super::decode::SourceDecoder;
 use super::watermark::{Rules, SourceClock};
 use crate::config::{OnError, Source};
-use crate::event::{Bad, LogTime, Lsn, Position as SourcePosition, RecordKind, Run};
-use crate::format::{Decoded, Decoder};
+use crate::event::{Bad, EventTime, Frame, LogTime, Lsn, Position as SourcePosition, RecordKind, Run};
+use crate::format::Decoded;
 use crate::operator::{Chunk, Mark, Position, event_times, instants};
 
 /// A source within the engine.
 pub struct SourceNode {
     pub name: Arc<str>,
     config: Source,
-    decoder: Box<dyn Decoder>,
+    decoder: SourceDecoder,
     rules: Rules,
     clock: SourceClock,
     position: Option<SourcePosition>,
     /// Which of `_arrival`, `_lsn`, `_peer` anybody reads; the others are NULL columns.
     reads: [bool; 3],
     empty: Vec<ArrayRef>,
-    /// Records of the batch at hand, in LSN order.
-    pending: Pending,
     pub counters: SourceCounters,
 }
 
@@ -39,18 +37,6 @@ pub struct SourceCounters {
     pub dead: u64,
     /// Messages lost before the log, where that is known.
     pub lost: u64,
-}
-
-#[derive(Default)]
-struct Pending {
-    payload: Vec<u8>,
-    lengths: Vec<u32>,
-    lsns: Vec<u64>,
-    times: Vec<LogTime>,
-    unsynchronised: Vec<bool>,
-    /// Ends (in records) and names of stretches with one peer.
-    peers: Vec<(usize, Option<Arc<str>>)>,
-    bad: Vec<Dead>,
 }
 
 struct Dead {
@@ -75,13 +61,12 @@ impl SourceNode {
         let fields = config.schema().fields;
         SourceNode {
             name: config.name.as_str().into(),
-            decoder: config.format.decoder(&config.columns, config.time.epoch),
+            decoder: SourceDecoder::new(config),
             rules: Rules::new(&config.time),
             clock: SourceClock::default(),
             position: None,
             reads,
-            empty: fields.iter().map(|field| arrow_array::new_empty_array(&field.data_type.arrow())).collect(),
-            pending: Pending::default(),
+            empty: fields.iter().map(|field| new_empty_array(&field.data_type.arrow())).collect(),
             counters: SourceCounters::default(),
             config: config.clone(),
         }
@@ -125,45 +110,6 @@ impl SourceNode {
         Chunk { columns: self.empty.clone(), ..Chunk::default() }
     }
 
-    /// Takes records `from..to` of a data or bad run, whose payloads are `payload`.
-    pub fn take(&mut self, run: &Run, first_lsn: Lsn, records: std::ops::Range<usize>, payload: &[u8]) {
-        let lengths = run.lengths.get(records.clone()).unwrap_or_default();
-        self.counters.records += lengths.len() as u64;
-        if records.end == run.len() && run.position.is_some() {
-            self.position = run.position;
-        }
-        if run.kind == RecordKind::Bad {
-            let mut rest = payload;
-            for (record, length) in records.zip(lengths) {
-                let (one, tail) = rest.split_at((*length as usize).min(rest.len()));
-                rest = tail;
-                let bad = postcard::from_bytes(one).unwrap_or_else(|_| Bad {
-                    reason: "unreadable record of a refused message".into(),
-                    bytes: one.into(),
-                });
-                self.pending.bad.push(Dead {
-                    position: Position::row(first_lsn.0 + record as u64, 0),
-                    arrival: run.time,
-                    peer: run.peer.clone(),
-                    reason: bad.reason,
-                    raw: bad.bytes,
-                });
-            }
-            return;
-        }
-        let pending = &mut self.pending;
-        pending.payload.extend_from_slice(payload);
-        pending.lengths.extend_from_slice(lengths);
-        pending.lsns.extend(records.map(|record| first_lsn.0 + record as u64));
-        pending.times.resize(pending.lsns.len(), run.time);
-        pending.unsynchronised.resize(pending.lsns.len(), run.unsynchronised);
-        let end = pending.lsns.len();
-        match pending.peers.last_mut() {
-            Some((last, peer)) if *peer == run.peer => *last = end,
-            _ => pending.peers.push((end, run.peer.clone())),
-        }
-    }
-
     /// A control record of this source or of the pipeline: what it does to the decoder and the clock.
     pub fn control(&mut self, run: &Run, lsn: Lsn, own: bool) -> Chunk {
         let mut chunk = self.empty();
@@ -187,7 +133,7 @@ impl SourceNode {
                 self.clock.started(run.time);
                 if !self.config.connector.is_replayable() {
                     // Its byte streams ended with the process: headers are expected again.
-                    self.decoder = self.config.format.decoder(&self.config.columns, self.config.time.epoch);
+                    self.decoder.reset();
                 }
                 false
             }
@@ -203,78 +149,23 @@ impl SourceNode {
         chunk
     }
 
-    /// Decodes what [`SourceNode::take`] took: the rows, and the dead ones.
+    /// The rows of a batch, and the dead ones.
     ///
     /// # Errors
     /// A message was refused and the source says `on_error = "stop"`.
-    pub fn rows(&mut self) -> Result<(Chunk, Chunk), EngineError> {
-        if self.pending.lsns.is_empty() && self.pending.bad.is_empty() {
-            return Ok((self.empty(), Chunk::default()));
-        }
-        let mut pending = std::mem::take(&mut self.pending);
-        let mut columns: Vec<ArrayRef> = Vec::new();
-        let mut messages: Vec<u32> = Vec::new();
-        let mut dead = std::mem::take(&mut pending.bad);
-        self.decode(&pending, &mut columns, &mut messages, &mut dead);
-
-        // Positions, then event times; rows without a usable time are dead.
-        let mut positions = Vec::with_capacity(messages.len());
-        let mut before = None;
-        let mut ordinal = 0;
-        for message in &messages {
-            ordinal = if before == Some(*message) { ordinal + 1 } else { 0 };
-            before = Some(*message);
-            positions.push(Position::row(pending.lsns.get(*message as usize).copied().unwrap_or_default(), ordinal));
-        }
-        let arrival = |message: u32| pending.times.get(message as usize).copied().unwrap_or_default();
-        let mut kept: Vec<u32> = Vec::with_capacity(messages.len());
-        let mut marks = Vec::new();
-        let mut row_time = |row: usize, time: Result<i64, &str>, clock: &mut SourceClock| {
-            let message = messages.get(row).copied().unwrap_or_default();
-            let position = positions.get(row).copied().unwrap_or_default();
-            match time {
-                Ok(time) => {
-                    kept.push(row as u32);
-                    if clock.row(time, arrival(message), &self.rules) {
-                        marks.push(Mark { position: position.mark(), clock: clock.stream });
-                    }
-                }
-                Err(reason) => dead.push(pending.dead(message, position, reason.to_owned())),
-            }
-        };
-        let latest = |message: u32| match self.config.time.max_future_ms {
-            Some(ms) if !pending.unsynchronised.get(message as usize).copied().unwrap_or(false) => {
-                arrival(message).millis().saturating_add(ms)
-            }
-            _ => i64::MAX,
-        };
-        match self.config.time.column {
-            None => {
-                for (row, message) in messages.iter().enumerate() {
-                    row_time(row, Ok(arrival(*message).millis()), &mut self.clock);
-                }
-            }
-            Some(column) => {
-                let times = columns.get(column).map(event_times).into_iter().flatten();
-                for ((row, message), time) in messages.iter().enumerate().zip(times) {
-                    let time = match time {
-                        None => Err("the event time is NULL"),
-                        Some(time) if time > latest(*message) => Err("the event time is too far in the future"),
-                        Some(time) => Ok(time),
-                    };
-                    row_time(row, time, &mut self.clock);
-                }
-            }
-        }
-        if kept.len() < messages.len() {
-            let indices = UInt32Array::from(kept.clone());
-            columns = columns.iter().map(|column| select(column, &indices)).collect();
-            messages = kept.iter().filter_map(|row| messages.get(*row as usize).copied()).collect();
-            positions = kept.iter().filter_map(|row| positions.get(*row as usize).copied()).collect();
-        }
-        self.counters.rows += messages.len() as u64;
+    pub fn rows(&mut self, frame: &Frame, taken: Taken) -> Result<(Chunk, Chunk), EngineError> {
+        let Taken { data, bad, decoded, .. } = taken;
+        let parts = || data.iter().chain(&bad);
+        self.counters.records += parts().map(|part| part.records.len() as u64).sum::<u64>();
+        // A run's position is behind its last record.
+        let position = |part: &Part| part.run(frame).filter(|run| part.records.end == run.len())?.position;
+        let positions = parts().filter_map(|part| Some((part.first_lsn, position(part)?)));
+        self.position = positions.max_by_key(|(lsn, _)| *lsn).map(|(_, position)| position).or(self.position);
+        let mut dead: Vec<Dead> = bad.iter().flat_map(|part| Dead::refused(frame, part)).collect();
+        let decoded = decoded.unwrap_or_else(|| self.decoder.decode(frame, &data));
+        let chunk = self.stamp(frame, &data, decoded, &mut dead);
+        self.counters.rows += chunk.rows() as u64;
         self.counters.dead += dead.len() as u64;
-        self.system_columns(&pending, &messages, &mut columns);
         dead.sort_by_key(|dead| dead.position);
         if self.config.on_error == OnError::Stop
             && let Some(first) = dead.first()
@@ -285,156 +176,141 @@ impl SourceNode {
                 reason: first.reason.clone(),
             });
         }
-        pending.clear();
-        self.pending = pending;
-        Ok((Chunk { columns, positions: Arc::new(positions), marks: Arc::new(marks) }, dead_chunk(dead)))
+        Ok((chunk, dead_chunk(dead)))
     }
 
-    fn decode(
-        &mut self,
-        pending: &Pending,
-        columns: &mut Vec<ArrayRef>,
-        messages: &mut Vec<u32>,
-        dead: &mut Vec<Dead>,
-    ) {
-        // Only a decoder that keeps something per byte stream needs one call per stretch.
-        let stretches: &[(usize, Option<Arc<str>>)] =
-            if self.decoder.per_peer() { &pending.peers } else { &[(pending.lengths.len(), None)] };
-        let (mut record, mut byte) = (0, 0);
-        let mut parts: Vec<Vec<ArrayRef>> = Vec::new();
-        for (end, peer) in stretches {
-            let lengths = pending.lengths.get(record..*end).unwrap_or_default();
-            let bytes = lengths.iter().map(|length| *length as usize).sum::<usize>();
-            let payload = pending.payload.get(byte..byte + bytes).unwrap_or_default();
-            let decoded = self.decode_guarded(payload, lengths, peer.as_deref());
-            for (message, reason) in decoded.refused {
-                let message = message + record as u32;
-                let lsn = pending.lsns.get(message as usize).copied().unwrap_or_default();
-                dead.push(pending.dead(message, Position::row(lsn, 0), reason));
-            }
-            messages.extend(decoded.messages.iter().map(|message| message + record as u32));
-            parts.push(decoded.columns);
-            record = *end;
-            byte += bytes;
-        }
-        *columns = match parts.len() {
-            1 => parts.pop().unwrap_or_default(),
-            _ => (0..self.config.columns.len()).map(|column| concat(&parts, column, &self.empty)).collect(),
-        };
-    }
-
-    /// Decodes; a message on which the decoder panics is refused, the same in every replay, and the others stand.
-    fn decode_guarded(&mut self, payload: &[u8], lengths: &[u32], peer: Option<&str>) -> Decoded {
-        let decoder = &mut self.decoder;
-        let attempt = |decoder: &mut Box<dyn Decoder>, payload: &[u8], lengths: &[u32]| {
-            catch_unwind(AssertUnwindSafe(|| decoder.decode(payload, lengths, peer))).ok()
-        };
-        if let Some(decoded) = attempt(decoder, payload, lengths) {
-            return decoded;
-        }
-        // What the panic left half done goes with the decoder; message by message, only the culprit is refused.
-        let fresh = |old: &dyn Decoder| {
-            let mut new = self.config.format.decoder(&self.config.columns, self.config.time.epoch);
-            let _ = new.restore(&old.save());
-            new
-        };
-        *decoder = fresh(decoder.as_ref());
-        let mut whole = Decoded::default();
-        let mut parts = Vec::new();
-        let mut rest = payload;
-        for (message, length) in (0u32..).zip(lengths) {
-            let (one, tail) = rest.split_at((*length as usize).min(rest.len()));
-            rest = tail;
-            match attempt(decoder, one, &[*length]) {
-                Some(decoded) => {
-                    whole.messages.extend(decoded.messages.iter().map(|_| message));
-                    whole.refused.extend(decoded.refused.into_iter().map(|(_, reason)| (message, reason)));
-                    parts.push(decoded.columns);
+    /// Gives decoded rows their positions and event times, and moves the clock. A row without a usable time is dead.
+    fn stamp(&mut self, frame: &Frame, data: &[Part], decoded: Decoded, dead: &mut Vec<Dead>) -> Chunk {
+        let Decoded { mut columns, messages, refused } = decoded;
+        let times = self.config.time.column.and_then(|column| columns.get(column).cloned());
+        let mut times = times.as_ref().map(event_times);
+        let mut stamps = Stamps { reads: self.reads, ..Stamps::default() };
+        let mut positions = Vec::with_capacity(messages.len());
+        let mut marks = Vec::new();
+        let mut timeless: Vec<u32> = Vec::new();
+        let (mut row, mut first) = (0, 0);
+        let mut refused = refused.into_iter().peekable();
+        for part in data {
+            let Some(run) = part.run(frame) else { continue };
+            let end = first + part.records.len() as u32;
+            let lsn_of = |message: u32| part.first_lsn.0 + u64::from(message - first);
+            let latest = match self.config.time.max_future_ms {
+                Some(ms) if !run.unsynchronised => run.time.millis().saturating_add(ms),
+                _ => EventTime::MAX,
+            };
+            let rows_before = row;
+            let (mut before, mut ordinal) = (None, 0);
+            while let Some(message) = messages.get(row).copied().filter(|message| *message < end) {
+                ordinal = if before == Some(message) { ordinal + 1 } else { 0 };
+                before = Some(message);
+                let position = Position::row(lsn_of(message), ordinal);
+                positions.push(position);
+                let time = match &mut times {
+                    None => Ok(run.time.millis()),
+                    Some(times) => match times.next().flatten() {
+                        None => Err("the event time is NULL"),
+                        Some(time) if time > latest => Err("the event time is too far in the future"),
+                        Some(time) => Ok(time),
+                    },
+                };
+                match time {
+                    Ok(time) => {
+                        if self.clock.row(time, run.time, &self.rules) {
+                            marks.push(Mark { position: position.mark(), clock: self.clock.stream });
+                        }
+                    }
+                    Err(reason) => {
+                        timeless.push(row as u32);
+                        dead.push(Dead::message(frame, part, message - first, position, reason.to_owned()));
+                    }
                 }
-                None => {
-                    *decoder = fresh(decoder.as_ref());
-                    whole.refused.push((message, "the decoder failed on this message: please report it".to_owned()));
-                }
+                row += 1;
             }
+            stamps.append(run, row - rows_before);
+            while let Some((message, reason)) = refused.next_if(|(message, _)| *message < end) {
+                let position = Position::row(lsn_of(message), 0);
+                dead.push(Dead::message(frame, part, message - first, position, reason));
+            }
+            first = end;
         }
-        whole.columns = (0..self.config.columns.len()).map(|column| concat(&parts, column, &self.empty)).collect();
-        whole
-    }
-
-    fn system_columns(&self, pending: &Pending, messages: &[u32], columns: &mut Vec<ArrayRef>) {
-        let [arrival, lsn, peer] = self.reads;
-        let at = |message: &u32| *message as usize;
-        let unread = |column: usize| {
-            let data_type = self.empty.get(column).map_or(arrow_schema::DataType::Null, |c| c.data_type().clone());
-            new_null_array(&data_type, messages.len())
-        };
-        let declared = columns.len();
-        columns.push(if arrival {
-            let times =
-                messages.iter().map(|m| pending.times.get(at(m)).map_or(0, |t| t.millis().saturating_mul(1000)));
-            Arc::new(instants(times))
-        } else {
-            unread(declared)
-        });
-        columns.push(if lsn {
-            let lsns = messages.iter().map(|m| pending.lsns.get(at(m)).map_or(0, |lsn| *lsn as i64));
-            Arc::new(Int64Array::from_iter_values(lsns))
-        } else {
-            unread(declared + 1)
-        });
-        columns.push(if peer {
-            let mut builder = StringBuilder::new();
-            for message in messages {
-                builder.append_option(pending.peer(at(message)));
-            }
-            Arc::new(builder.finish())
-        } else {
-            unread(declared + 2)
-        });
+        columns.extend(stamps.columns(&positions, self.empty.get(self.config.columns.len()..).unwrap_or_default()));
+        let chunk = Chunk { columns, positions: Arc::new(positions), marks: Arc::new(marks) };
+        if timeless.is_empty() {
+            return chunk;
+        }
+        let mut timeless = timeless.into_iter().peekable();
+        let kept: Vec<u32> = (0..chunk.rows() as u32).filter(|row| timeless.next_if_eq(row).is_none()).collect();
+        chunk.select(&kept)
     }
 }
 
-impl Pending {
-    fn peer(&self, message: usize) -> Option<&str> {
-        let stretch = self.peers.partition_point(|(end, _)| *end <= message);
-        self.peers.get(stretch).and_then(|(_, peer)| peer.as_deref())
+/// The system columns of a batch.
+#[derive(Default)]
+struct Stamps {
+    reads: [bool; 3],
+    rows: usize,
+    arrivals: Vec<i64>,
+    peers: StringBuilder,
+}
+
+impl Stamps {
+    /// The next rows are of this run.
+    fn append(&mut self, run: &Run, rows: usize) {
+        let [arrival, _, peer] = self.reads;
+        self.rows += rows;
+        if arrival {
+            self.arrivals.resize(self.rows, run.time.millis().saturating_mul(1000));
+        }
+        if peer {
+            (0..rows).for_each(|_| self.peers.append_option(run.peer.as_deref()));
+        }
     }
 
-    fn dead(&self, message: u32, position: Position, reason: String) -> Dead {
-        let message = message as usize;
-        let start: usize = self.lengths.iter().take(message).map(|length| *length as usize).sum();
-        let length = self.lengths.get(message).map_or(0, |length| *length as usize);
+    /// The columns; `empty` gives their types.
+    fn columns(mut self, positions: &[Position], empty: &[ArrayRef]) -> Vec<ArrayRef> {
+        let [arrival, lsn, peer] = self.reads;
+        let mut columns: Vec<ArrayRef> =
+            empty.iter().map(|column| new_null_array(column.data_type(), self.rows)).collect();
+        if let [arrivals, lsns, peers] = columns.as_mut_slice() {
+            if arrival {
+                *arrivals = Arc::new(instants(self.arrivals));
+            }
+            if lsn {
+                *lsns = Arc::new(Int64Array::from_iter_values(positions.iter().map(|position| position.lsn as i64)));
+            }
+            if peer {
+                *peers = Arc::new(self.peers.finish());
+            }
+        }
+        columns
+    }
+}
+
+impl Dead {
+    /// The message with this number within a part.
+    fn message(frame: &Frame, part: &Part, message: u32, position: Position, reason: String) -> Dead {
+        let run = part.run(frame);
         Dead {
             position,
-            arrival: self.times.get(message).copied().unwrap_or_default(),
-            peer: self.peer(message).map(Arc::from),
+            arrival: run.map_or(LogTime::default(), |run| run.time),
+            peer: run.and_then(|run| run.peer.clone()),
             reason,
-            raw: self.payload.get(start..start + length).unwrap_or_default().to_vec(),
+            raw: part.messages(frame).iter().nth(message as usize).unwrap_or_default().to_vec(),
         }
     }
 
-    fn clear(&mut self) {
-        self.payload.clear();
-        self.lengths.clear();
-        self.lsns.clear();
-        self.times.clear();
-        self.unsynchronised.clear();
-        self.peers.clear();
+    /// What framing has refused.
+    fn refused<'f>(frame: &'f Frame, part: &'f Part) -> impl Iterator<Item = Dead> + 'f {
+        let bad = part.messages(frame);
+        (0..).zip(bad.iter()).map(|(message, payload)| {
+            let bad = postcard::from_bytes(payload).unwrap_or_else(|_| Bad {
+                reason: "unreadable record of a refused message".into(),
+                bytes: payload.into(),
+            });
+            let position = Position::row(part.first_lsn.0 + u64::from(message), 0);
+            Dead { raw: bad.bytes, ..Dead::message(frame, part, message, position, bad.reason) }
+        })
     }
-}
-
-#[expect(clippy::expect_used, reason = "the indices are rows of the column")]
-fn select(column: &ArrayRef, indices: &UInt32Array) -> ArrayRef {
-    take(column, indices, None).expect("row indices are within the column")
-}
-
-#[expect(clippy::expect_used, reason = "a decoder gives every column in its declared type")]
-fn concat(parts: &[Vec<ArrayRef>], column: usize, empty: &[ArrayRef]) -> ArrayRef {
-    let arrays: Vec<&dyn Array> = parts.iter().filter_map(|part| part.get(column)).map(AsRef::as_ref).collect();
-    if arrays.is_empty() {
-        return empty.get(column).cloned().unwrap_or_else(|| new_null_array(&arrow_schema::DataType::Null, 0));
-    }
-    arrow_select::concat::concat(&arrays).expect("parts of one column have one type")
 }
 
 fn dead_chunk(dead: Vec<Dead>) -> Chunk {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
+use super::batch::{Cutting, Prepared, Preparer, Taken, What};
 use super::choices::query_of;
 use super::flow::Flow;
 use super::graph::{self, Graph, Outlet};
@@ -34,10 +35,8 @@ pub struct Engine {
     sinks: Vec<SinkNode>,
     /// A query has a `state_ttl`: operators are told the log time.
     forgets: bool,
-    /// Source id in the log → index in the graph; ids of sources that are gone map to nothing.
-    by_id: BTreeMap<SourceId, usize>,
+    preparer: Preparer,
     tables: BTreeMap<SourceId, Table>,
-    batch_rows: usize,
     last_lsn: Lsn,
     last_time: LogTime,
     query_counters: Vec<QueryCounters>,
@@ -137,15 +136,22 @@ impl Engine {
             };
             nodes.push(SinkNode { name: open.name, outlet, columns: plan.columns.clone(), rows: 0, sink: open.sink });
         }
+        let forgets = config.queries.iter().any(|query| query.state_ttl.is_some());
         Ok(Engine {
             query_counters: vec![QueryCounters::default(); graph.queries.len()],
+            preparer: Preparer::new(
+                Cutting {
+                    by_id,
+                    batch_rows: batch_rows.max(1),
+                    one_time: forgets || nodes.iter().any(|node| node.sink.needs_time()),
+                },
+                config.sources.as_slice().into(),
+            ),
             graph,
             context,
             sinks: nodes,
-            forgets: config.queries.iter().any(|query| query.state_ttl.is_some()),
-            by_id,
+            forgets,
             tables,
-            batch_rows: batch_rows.max(1),
             last_lsn: Lsn::ZERO,
             last_time: LogTime(i64::MIN),
         })
@@ -156,63 +162,49 @@ impl Engine {
     /// # Errors
     /// A sink or the state failed, or a source with `on_error = "stop"` had a bad message.
     pub fn step(&mut self, frame: &Frame) -> Result<(), EngineError> {
-        let mut lsn = frame.first_lsn;
-        let mut pending = 0;
-        let mut first_time = LogTime(i64::MIN);
-        for run in &frame.runs {
-            let skip =
-                usize::try_from((self.last_lsn.0 + 1).saturating_sub(lsn.0)).unwrap_or(usize::MAX).min(run.len());
-            let index = self.by_id.get(&run.source).copied();
-            if !matches!(run.kind, RecordKind::Data | RecordKind::Bad) {
-                self.batch(&mut pending)?;
-                for (record, payload) in run.records().enumerate().skip(skip) {
+        let prepared = self.preparer.prepare(frame, self.last_lsn);
+        self.take(frame, prepared)
+    }
+
+    /// What prepares frames for [`Engine::take`].
+    pub fn preparer(&mut self) -> &mut Preparer {
+        &mut self.preparer
+    }
+
+    /// As [`Engine::step`], of a frame that was prepared behind [`Engine::last_lsn`].
+    ///
+    /// # Errors
+    /// As [`Engine::step`].
+    pub fn take(&mut self, frame: &Frame, prepared: Prepared) -> Result<(), EngineError> {
+        for step in prepared.steps {
+            self.last_time = self.last_time.max(step.time);
+            match step.what {
+                What::Batch(taken) => self.batch(frame, taken)?,
+                What::Control { run, record, lsn } => {
+                    let Some(run) = frame.runs.get(run) else { continue };
                     if run.kind == RecordKind::TableVersion {
-                        self.table_version(run.source, payload)?;
+                        self.table_version(run.source, run.records().nth(record).unwrap_or_default())?;
                     }
-                    self.control(run, lsn.plus(record as u64), index)?;
-                }
-            } else if let Some(index) = index {
-                let mut record = skip;
-                let mut byte: usize = run.lengths.iter().take(skip).map(|length| *length as usize).sum();
-                while record < run.len() {
-                    // Sinks that roll by log time, and state that is forgotten by it, see one time per batch.
-                    let needs_time = || self.forgets || self.sinks.iter().any(|node| node.sink.needs_time());
-                    if pending > 0 && first_time != run.time && needs_time() {
-                        self.batch(&mut pending)?;
-                    }
-                    first_time = run.time;
-                    self.last_time = self.last_time.max(run.time);
-                    let end = run.len().min(record + self.batch_rows - pending);
-                    let bytes: usize =
-                        run.lengths.get(record..end).unwrap_or_default().iter().map(|length| *length as usize).sum();
-                    let payload = run.payload.get(byte..byte + bytes).unwrap_or_default();
-                    if let Some(source) = self.graph.sources.get_mut(index) {
-                        source.take(run, lsn, record..end, payload);
-                    }
-                    pending += end - record;
-                    (record, byte) = (end, byte + bytes);
-                    if pending >= self.batch_rows {
-                        self.batch(&mut pending)?;
-                    }
+                    let source = self.preparer.source(run.source);
+                    self.control(run, lsn, source)?;
                 }
             }
-            self.last_time = self.last_time.max(run.time);
-            lsn = lsn.plus(run.len() as u64);
         }
-        self.batch(&mut pending)?;
+        self.last_time = self.last_time.max(prepared.time);
         self.last_lsn = self.last_lsn.max(frame.last_lsn());
         Ok(())
     }
 
-    /// Runs what the sources have taken through the graph.
-    fn batch(&mut self, pending: &mut usize) -> Result<(), EngineError> {
-        if std::mem::take(pending) == 0 {
-            return Ok(());
-        }
+    /// Runs what the sources have in a batch through the graph.
+    fn batch(&mut self, frame: &Frame, taken: Vec<Taken>) -> Result<(), EngineError> {
         let mut chunks = Vec::with_capacity(self.graph.sources.len() + self.graph.operators.len());
         let mut dead = Vec::with_capacity(self.graph.sources.len());
-        for source in &mut self.graph.sources {
-            let (rows, refused) = source.rows()?;
+        let mut taken = taken.into_iter().peekable();
+        for (index, source) in self.graph.sources.iter_mut().enumerate() {
+            let (rows, refused) = match taken.next_if(|taken| taken.source == index) {
+                Some(taken) => source.rows(frame, taken)?,
+                None => (source.empty(), Chunk::default()),
+            };
             chunks.push(rows);
             dead.push(refused);
         }
@@ -231,7 +223,6 @@ impl Engine {
     }
 
     fn control(&mut self, run: &Run, lsn: Lsn, own: Option<usize>) -> Result<(), EngineError> {
-        self.last_time = self.last_time.max(run.time);
         self.pass_time()?;
         let chunks: Vec<Chunk> = self
             .graph

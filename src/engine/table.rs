@@ -20,6 +20,7 @@ use crate::disk::LogClock;
 use crate::event::{RecordKind, Run, SourceId};
 use crate::expr::DataType;
 use crate::expr::row::RowKeys;
+use crate::format::Messages;
 use crate::source::queue::Queue;
 
 /// How often a file is looked at. It costs one `stat`.
@@ -69,8 +70,9 @@ pub fn decode(table: &Table, content: &[u8]) -> Result<Vec<ArrayRef>, TableError
     let place = |message: u32| lines.get(message as usize).map_or(0, |(line, _)| *line);
     let payload: Vec<u8> = lines.iter().flat_map(|(_, line)| line.iter().copied()).collect();
     let lengths: Vec<u32> = lines.iter().map(|(_, line)| u32::try_from(line.len()).unwrap_or(u32::MAX)).collect();
+    let messages = Messages { payload: &payload, lengths: &lengths };
     let mut decoder = table.format.decoder(&table.columns, None);
-    let decoded = catch_unwind(AssertUnwindSafe(|| decoder.decode(&payload, &lengths, None)));
+    let decoded = catch_unwind(AssertUnwindSafe(|| decoder.decode(&[messages], None)));
     let Ok(decoded) = decoded else { return refuse(0, "the decoder failed on this file: please report it".into()) };
     if let Some((message, reason)) = decoded.refused.into_iter().next() {
         return refuse(place(message), reason);

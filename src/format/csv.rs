@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::{Row, Values};
 use super::print::{self, Calendar};
-use super::{Decoded, Decoder, Encoder, EpochColumn, Outcome, decode_run, excerpt, utf8};
+use super::{Decoded, Decoder, Encoder, EpochColumn, Messages, Outcome, decode_run, excerpt, utf8};
 use crate::expr::{DataType, Field};
 use crate::settings::Section;
 
@@ -136,10 +136,10 @@ impl Decoder for CsvDecoder {
         self.header
     }
 
-    fn decode(&mut self, payload: &[u8], lengths: &[u32], peer: Option<&str>) -> Decoded {
+    fn decode(&mut self, parts: &[Messages<'_>], peer: Option<&str>) -> Decoded {
         let CsvDecoder { rows, header, headers, splitter } = self;
         let peer = peer.map(str::to_owned);
-        decode_run(rows, payload, lengths, |rows, _, message| {
+        decode_run(rows, parts, |rows, _, message| {
             splitter.split(utf8(message)?)?;
             if !*header {
                 let columns = rows.columns.len();
@@ -506,7 +506,8 @@ mod tests {
     fn every_byte_stream_has_its_header_and_keeps_it_over_a_restart() {
         let mut decoder = CsvDecoder::new(&config(true), &columns(), None);
         let decode_as = |decoder: &mut CsvDecoder, peer: &str, line: &str| {
-            let decoded = decoder.decode(line.as_bytes(), &[line.len() as u32], Some(peer));
+            let decoded =
+                decoder.decode(&[Messages { payload: line.as_bytes(), lengths: &[line.len() as u32] }], Some(peer));
             rows_as_json(&columns(), &decoded.columns)
         };
         assert!(decode_as(&mut decoder, "x", "a,b").is_empty());

@@ -54,7 +54,7 @@ use serde_json::value::RawValue;
 use super::columns::{Column, Names, Row, Values};
 use super::parse::Refusal;
 use super::print::{self, Calendar};
-use super::{Decoded, Decoder, Encoder, EpochColumn, Outcome, decode_run, excerpt, utf8};
+use super::{Decoded, Decoder, Encoder, EpochColumn, Messages, Outcome, decode_run, excerpt, utf8};
 use crate::expr::{DataType, Field};
 
 /// Refuses maps whose keys are no strings, as Flink's format does.
@@ -96,9 +96,9 @@ impl JsonDecoder {
 }
 
 impl Decoder for JsonDecoder {
-    fn decode(&mut self, payload: &[u8], lengths: &[u32], _peer: Option<&str>) -> Decoded {
+    fn decode(&mut self, parts: &[Messages<'_>], _peer: Option<&str>) -> Decoded {
         let scratch = &mut self.scratch;
-        decode_run(&mut self.rows, payload, lengths, |rows, done, message| {
+        decode_run(&mut self.rows, parts, |rows, done, message| {
             decode_message(rows, done, utf8(message)?, scratch)?;
             Ok(Outcome::Row)
         })

@@ -135,14 +135,35 @@ impl EpochUnit {
     }
 }
 
+/// Messages that lie one behind the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Messages<'a> {
+    pub payload: &'a [u8],
+    /// Of each message, in bytes.
+    pub lengths: &'a [u32],
+}
+
+impl<'a> Messages<'a> {
+    /// Each message; what the payload does not hold is missing.
+    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = self.payload;
+        self.lengths.iter().map(move |length| {
+            let (message, tail) = rest.split_at((*length as usize).min(rest.len()));
+            rest = tail;
+            message
+        })
+    }
+}
+
 /// Turns messages into rows of the declared columns. Decoding is a pure function of the messages since the last
 /// [`Decoder::connected`], so that a replay gives the same rows.
 pub trait Decoder: Send {
-    /// Decodes messages that lie one behind the other in `payload`. Columns come in schema order. A message that is
-    /// neither in [`Decoded::messages`] nor in [`Decoded::refused`] had no row to give (a CSV header).
-    fn decode(&mut self, payload: &[u8], lengths: &[u32], peer: Option<&str>) -> Decoded;
+    /// Decodes messages, counted over all parts. Columns come in schema order. A message that is neither in
+    /// [`Decoded::messages`] nor in [`Decoded::refused`] had no row to give (a CSV header).
+    fn decode(&mut self, parts: &[Messages<'_>], peer: Option<&str>) -> Decoded;
 
-    /// Whether messages of different byte streams must not share a call of [`Decoder::decode`].
+    /// Whether messages of different byte streams must not share a call of [`Decoder::decode`]. A decoder that says no
+    /// keeps nothing from one call to the next.
     fn per_peer(&self) -> bool {
         false
     }
@@ -199,28 +220,29 @@ enum Outcome {
 /// The loop of all decoders over the messages of a run: a row that `decode_one` leaves half done is taken back.
 fn decode_run(
     rows: &mut columns::Row,
-    payload: &[u8],
-    lengths: &[u32],
+    parts: &[Messages<'_>],
     mut decode_one: impl FnMut(&mut columns::Row, usize, &[u8]) -> Result<Outcome, String>,
 ) -> Decoded {
     rows.truncate(0);
-    rows.reserve(lengths.len());
-    let mut decoded = Decoded { messages: Vec::with_capacity(lengths.len()), ..Decoded::default() };
-    let mut rest = payload;
-    for (i, length) in (0u32..).zip(lengths) {
-        let (message, tail) = rest.split_at((*length as usize).min(rest.len()));
-        rest = tail;
-        let done = decoded.messages.len();
-        match decode_one(rows, done, message) {
-            Ok(Outcome::Row) => {
-                rows.complete(done + 1);
-                decoded.messages.push(i);
+    let count = parts.iter().map(|part| part.lengths.len()).sum();
+    rows.reserve(count);
+    let mut decoded = Decoded { messages: Vec::with_capacity(count), ..Decoded::default() };
+    let mut i = 0;
+    for part in parts {
+        for message in part.iter() {
+            let done = decoded.messages.len();
+            match decode_one(rows, done, message) {
+                Ok(Outcome::Row) => {
+                    rows.complete(done + 1);
+                    decoded.messages.push(i);
+                }
+                Ok(Outcome::Nothing) => {}
+                Err(reason) => {
+                    rows.truncate(done);
+                    decoded.refused.push((i, reason));
+                }
             }
-            Ok(Outcome::Nothing) => {}
-            Err(reason) => {
-                rows.truncate(done);
-                decoded.refused.push((i, reason));
-            }
+            i += 1;
         }
     }
     decoded.columns = rows.finish();

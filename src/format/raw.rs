@@ -6,7 +6,7 @@ use arrow_array::cast::AsArray as _;
 
 use super::columns::Row;
 use super::parse::Refusal;
-use super::{Decoded, Decoder, Encoder, Outcome, decode_run};
+use super::{Decoded, Decoder, Encoder, Messages, Outcome, decode_run};
 use crate::expr::{DataType, Field};
 
 /// Exactly one column, STRING or BYTES.
@@ -40,9 +40,9 @@ impl RawDecoder {
 }
 
 impl Decoder for RawDecoder {
-    fn decode(&mut self, payload: &[u8], lengths: &[u32], _peer: Option<&str>) -> Decoded {
+    fn decode(&mut self, parts: &[Messages<'_>], _peer: Option<&str>) -> Decoded {
         let text = self.text;
-        decode_run(&mut self.rows, payload, lengths, |rows, _, message| {
+        decode_run(&mut self.rows, parts, |rows, _, message| {
             if text && let Err(error) = std::str::from_utf8(message) {
                 return Err(format!("the message is not UTF-8 (byte {})", error.valid_up_to() + 1));
             }

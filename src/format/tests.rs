@@ -17,7 +17,7 @@ pub fn field(name: &str, data_type: DataType) -> Field {
 /// Decodes messages as one run.
 pub fn decode(decoder: &mut dyn Decoder, messages: &[&[u8]]) -> Decoded {
     let lengths: Vec<u32> = messages.iter().map(|message| message.len() as u32).collect();
-    let decoded = decoder.decode(&messages.concat(), &lengths, None);
+    let decoded = decoder.decode(&[Messages { payload: &messages.concat(), lengths: &lengths }], None);
     for column in &decoded.columns {
         assert_eq!(column.len(), decoded.messages.len());
     }
@@ -210,7 +210,9 @@ proptest! {
 #[test]
 fn lengths_that_lie_do_no_harm() {
     for config in [FormatConfig::Json, FormatConfig::Raw] {
-        let decoded = config.decoder(&[field("x", DataType::String)], None).decode(b"{}", &[2, 7, u32::MAX], None);
+        let decoded = config
+            .decoder(&[field("x", DataType::String)], None)
+            .decode(&[Messages { payload: b"{}", lengths: &[2, 7, u32::MAX] }], None);
         assert_eq!(decoded.messages.len() + decoded.refused.len(), 3);
     }
 }

@@ -25,6 +25,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_lite::future::block_on;
+
 use super::framing::{Framed, Framer, FramingConfig, Medium};
 use super::queue::Closed;
 use super::{End, Output, Resume, Running, Source, SourceError, Warnings, encode};
@@ -120,10 +122,11 @@ impl File {
 impl Source for File {
     fn run(self: Box<Self>, out: Output) -> Running {
         let position = self.resume.position;
+        let config = Arc::new(self.config);
         Box::pin(async move {
-            match self.config.follow {
-                false => read_once(self.config, position, &out).await,
-                true => follow(self.config, position, &out).await,
+            match config.follow {
+                false => smol::unblock(move || read_once(&config, position, &out)).await,
+                true => follow(config, position, &out).await,
             }
         })
     }
@@ -342,36 +345,28 @@ fn entries_with(path: &Path, inode: u64) -> impl Iterator<Item = PathBuf> {
 }
 
 /// A file with its framing state, and where its runs go.
-struct Reading<'a> {
-    out: &'a Output,
+struct Reading {
+    out: Output,
     peer: Arc<str>,
-    path: &'a Path,
-    config: &'a FileConfig,
-    /// Absent, as the tail, only while a thread reads.
-    framer: Option<Box<dyn Framer>>,
-    tail: Option<Tail>,
+    path: PathBuf,
+    config: Arc<FileConfig>,
+    framer: Box<dyn Framer>,
+    tail: Tail,
     /// Offset in bytes of the first byte that belongs to no message yet.
     taken: u64,
 }
 
-impl<'a> Reading<'a> {
-    fn new(out: &'a Output, config: &'a FileConfig, tail: Tail) -> Reading<'a> {
-        let taken = tail.offset;
-        let framer = Some(config.framing.framer(taken == 0));
-        let peer = config.path.as_str().into();
-        Reading { out, peer, path: Path::new(&config.path), config, framer, tail: Some(tail), taken }
-    }
-
-    /// Runs `work` on a thread that may block.
-    async fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce(&mut Tail) -> T + Send + 'static) -> Option<T> {
-        let mut tail = self.tail.take()?;
-        let (tail, result) = smol::unblock(move || {
-            let result = work(&mut tail);
-            (tail, result)
-        })
-        .await;
-        self.tail = Some(tail);
-        Some(result)
+impl Reading {
+    fn new(out: &Output, config: &Arc<FileConfig>, tail: Tail) -> Reading {
+        Reading {
+            out: out.clone(),
+            peer: config.path.as_str().into(),
+            path: PathBuf::from(&config.path),
+            config: Arc::clone(config),
+            framer: config.framing.framer(tail.offset == 0),
+            taken: tail.offset,
+            tail,
+        }
     }
 
     async fn connect(&self) -> Result<(), Closed> {
@@ -381,70 +376,50 @@ impl<'a> Reading<'a> {
     /// Sends a record that carries the position.
     async fn control(&self, kind: RecordKind, payload: &[u8]) -> Result<(), Closed> {
         let mut run = self.out.run(kind, self.out.now(), Some(&self.peer));
-        run.position = self.tail.as_ref().map(|tail| tail.position(self.taken));
+        run.position = Some(self.tail.position(self.taken));
         run.push(payload);
         self.out.send(run).await
     }
 
-    /// Reads on a thread that may block, and cuts there what was read into messages, while the thread's cache has it;
-    /// then sends them. Gives what `work` said beside the number of bytes.
-    async fn read<T: Send + 'static>(
+    /// Reads, and cuts what was read into messages while the thread's cache has it. Blocks. Gives what `work` said beside
+    /// the number of bytes.
+    fn read<T>(
         &mut self,
-        work: impl FnOnce(&mut Tail) -> Result<(T, usize), SourceError> + Send + 'static,
-    ) -> Result<Option<(T, usize)>, SourceError> {
-        let Some(mut framer) = self.framer.take() else { return Ok(None) };
-        let framed = self.framing_out();
-        let result = self
-            .blocking(move |tail| {
-                let result = work(tail);
-                let mut framed = framed();
-                if let Ok((_, count)) = &result {
-                    framed.expect(*count);
-                    framer.push(tail.buffer.get(..*count).unwrap_or_default(), &mut framed);
-                }
-                (framer, framed, result)
-            })
-            .await;
-        let Some((framer, framed, result)) = result else { return Ok(None) };
-        self.framer = Some(framer);
-        let (what, count) = result?;
-        self.send(framed).await?;
-        Ok(Some((what, count)))
+        work: impl FnOnce(&mut Tail, &Path) -> Result<(T, usize), SourceError>,
+    ) -> Result<(Framed, T, usize), SourceError> {
+        let (what, count) = work(&mut self.tail, &self.path)?;
+        let mut framed = self.framed();
+        framed.expect(count);
+        self.framer.push(self.tail.buffer.get(..count).unwrap_or_default(), &mut framed);
+        Ok((framed, what, count))
     }
 
-    /// Reads up to the present end of the file.
+    /// Reads up to the present end of the file. Blocks where the disk does, and so keeps to one thread: what it reads would
+    /// else be fetched from the cache of another core each time.
     async fn read_to_end(&mut self) -> Result<(), SourceError> {
         let log_position = self.config.log_position;
         loop {
-            let path = self.path.to_owned();
-            let read = self.read(move |tail| match log_position {
-                true => Ok(((), tail.read_durable(&path)?)),
+            let (framed, (), count) = self.read(|tail, path| match log_position {
+                true => Ok(((), tail.read_durable(path)?)),
                 false => Ok(((), tail.read(u64::MAX).map_err(SourceError::io("read", path.display()))?)),
-            });
-            if read.await?.is_none_or(|((), count)| count == 0) {
+            })?;
+            if count == 0 {
                 return Ok(());
             }
+            self.send(framed).await?;
         }
     }
 
+    /// What takes the messages of the next bytes, stamped with the present time.
     fn framed(&self) -> Framed {
-        self.framing_out()()
-    }
-
-    /// Makes what takes the messages of the next bytes, on any thread, stamped with the time when it is called.
-    fn framing_out(&self) -> impl FnOnce() -> Framed + Send + 'static {
-        let (out, peer, taken) = (self.out.clone(), Arc::clone(&self.peer), self.taken);
-        let log_position = self.config.log_position;
-        move || {
-            let framed = out.framed(out.now(), Some(&peer), taken);
-            if log_position { framed.referring() } else { framed }
-        }
+        let framed = self.out.framed(self.out.now(), Some(&self.peer), self.taken);
+        if self.config.log_position { framed.referring() } else { framed }
     }
 
     async fn send(&mut self, framed: Framed) -> Result<(), Closed> {
         self.taken = framed.taken();
         for (mut run, end) in framed.into_runs() {
-            run.position = self.tail.as_ref().map(|tail| tail.position(end));
+            run.position = Some(self.tail.position(end));
             self.out.send(run).await?;
         }
         Ok(())
@@ -453,14 +428,14 @@ impl<'a> Reading<'a> {
     /// What is there of a message counts.
     async fn finish(&mut self) -> Result<(), Closed> {
         let mut framed = self.framed();
-        self.framer.iter_mut().for_each(|framer| framer.finish(&mut framed));
+        self.framer.finish(&mut framed);
         self.send(framed).await
     }
 
     /// What is there of a message is bad.
     async fn break_off(&mut self, why: &str) -> Result<(), Closed> {
         let mut framed = self.framed();
-        self.framer.iter_mut().for_each(|framer| framer.break_off(why, &mut framed));
+        self.framer.break_off(why, &mut framed);
         self.send(framed).await
     }
 
@@ -471,12 +446,18 @@ impl<'a> Reading<'a> {
     }
 
     /// Goes on at `offset` of the same file, after what was there became something else.
-    async fn go_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let gone = self.blocking(move |tail| tail.go_to(offset)).await.unwrap_or(Ok(()));
-        gone.map_err(SourceError::io("read", self.path.display()))?;
+    fn go_to(&mut self, offset: u64) -> Result<(), SourceError> {
+        self.tail.go_to(offset).map_err(SourceError::io("read", self.path.display()))?;
         self.taken = offset;
-        self.framer = Some(self.config.framing.framer(offset == 0));
+        self.framer = self.config.framing.framer(offset == 0);
         Ok(())
+    }
+
+    /// Goes on at the end of the file. Gives its length in bytes.
+    fn go_to_end(&mut self) -> Result<u64, SourceError> {
+        let length = self.tail.file.metadata().map_err(SourceError::io("read", self.path.display()))?.len();
+        self.go_to(length)?;
+        Ok(length)
     }
 
     async fn gap(&self, reason: String) -> Result<(), Closed> {
@@ -485,39 +466,44 @@ impl<'a> Reading<'a> {
     }
 }
 
-async fn read_once(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
-    let path = PathBuf::from(&config.path);
-    let place = path.clone();
-    let tail = smol::unblock(move || match position {
-        None => Tail::open(&place, 0),
+/// Reads a file to its end. All of it is one piece of blocking work, which ends when the queue is closed.
+fn read_once(config: &Arc<FileConfig>, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
+    let path = Path::new(&config.path);
+    let tail = match position {
+        None => Tail::open(path, 0)?,
         Some(position) => {
             let Position::File { offset, .. } = position;
-            let replaced = || SourceError::Replaced { path: place.display().to_string(), offset };
-            open_same_or_copy(&place, position)?.ok_or_else(replaced)
+            let replaced = || SourceError::Replaced { path: path.display().to_string(), offset };
+            open_same_or_copy(path, position)?.ok_or_else(replaced)?
         }
+    };
+    let mut reading = Reading::new(out, config, tail);
+    block_on(async {
+        if position.is_none() {
+            reading.connect().await?;
+        }
+        reading.read_to_end().await?;
+        reading.end().await?;
+        Ok(End::EndOfInput)
     })
-    .await?;
-    let mut reading = Reading::new(out, &config, tail);
-    if position.is_none() {
-        reading.connect().await?;
-    }
-    reading.read_to_end().await?;
-    reading.end().await?;
-    Ok(End::EndOfInput)
 }
 
-async fn follow(config: FileConfig, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
-    let path = PathBuf::from(&config.path);
+async fn follow(config: Arc<FileConfig>, position: Option<Position>, out: &Output) -> Result<End, SourceError> {
     let mut reading = begin(out, &config, position, None).await?;
     let mut last_data = Instant::now();
     let mut looks_moved = 0;
     loop {
         // Look before each read: what stands behind the offset may belong to another content.
-        let place = path.clone();
-        let (look, _) = reading
-            .read(move |tail| tail.look_and_read(&place).map_err(SourceError::io("read", place.display())))
-            .await?
-            .unwrap_or((Look::Same, 0));
+        let (back, read) = blocking(reading, |reading| {
+            let look = |tail: &mut Tail, path: &Path| {
+                tail.look_and_read(path).map_err(SourceError::io("read", path.display()))
+            };
+            reading.read(look)
+        })
+        .await;
+        reading = back;
+        let (framed, look, _) = read?;
+        reading.send(framed).await?;
         match look {
             Look::Grown => {
                 last_data = Instant::now();
@@ -529,21 +515,26 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
             Look::Moved { .. } if looks_moved < LOOKS_BEFORE_LEAVING => looks_moved += 1,
             Look::Moved { .. } => {
                 reading.end().await?;
-                let left = reading.tail.as_ref().map(|tail| tail.identity.1);
-                reading = begin(out, &config, None, left).await?;
+                let left = reading.tail.identity.1;
+                reading = begin(out, &config, None, Some(left)).await?;
                 looks_moved = 0;
                 continue;
             }
             Look::Shorter => {
                 reading.break_off("the file was cut").await?;
-                became_shorter(&mut reading).await?;
+                let before = reading.tail.offset;
+                let (back, length) = blocking(reading, Reading::go_to_end).await;
+                reading = back;
+                reading.gap(shorter(before, length?)).await?;
                 continue;
             }
             Look::Rewritten => {
-                let offset = reading.tail.as_ref().map_or(0, |tail| tail.offset);
+                let offset = reading.tail.offset;
                 reading.break_off("the file was rewritten").await?;
                 reading.control(RecordKind::Disconnect, &[]).await?;
-                reading.go_to(0).await?;
+                let (back, gone) = blocking(reading, |reading| reading.go_to(0)).await;
+                reading = back;
+                gone?;
                 let reason = format!(
                     "the file was cut or rewritten after it was read up to byte {offset}; \
                      what was written in the last moment before is lost"
@@ -553,8 +544,7 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
                 continue;
             }
         }
-        let idle_flush =
-            config.framing.idle_flush.filter(|_| reading.framer.as_ref().is_some_and(|framer| framer.is_partial()));
+        let idle_flush = config.framing.idle_flush.filter(|_| reading.framer.is_partial());
         if idle_flush.is_some_and(|pause| last_data.elapsed() >= pause) {
             reading.finish().await?;
         }
@@ -562,13 +552,16 @@ async fn follow(config: FileConfig, position: Option<Position>, out: &Output) ->
     }
 }
 
-/// Goes on at the end of a file that lost some of what was read.
-async fn became_shorter(reading: &mut Reading<'_>) -> Result<(), SourceError> {
-    let before = reading.tail.as_ref().map_or(0, |tail| tail.offset);
-    let length = reading.blocking(|tail| tail.file.metadata().map(|metadata| metadata.len())).await;
-    let length = length.unwrap_or(Ok(0)).map_err(SourceError::io("read", reading.path.display()))?;
-    reading.go_to(length).await?;
-    Ok(reading.gap(shorter(before, length)).await?)
+/// Does something that may block with what is being read, on a thread that may.
+async fn blocking<T: Send + 'static>(
+    mut reading: Reading,
+    work: impl FnOnce(&mut Reading) -> T + Send + 'static,
+) -> (Reading, T) {
+    smol::unblock(move || {
+        let result = work(&mut reading);
+        (reading, result)
+    })
+    .await
 }
 
 /// What there is to follow.
@@ -613,12 +606,12 @@ fn successor(path: &Path, inode: u64) -> Option<PathBuf> {
 }
 
 /// Opens what there is to follow, behind `position` or after the file with inode `left`, as soon as it is there.
-async fn begin<'a>(
-    out: &'a Output,
-    config: &'a FileConfig,
+async fn begin(
+    out: &Output,
+    config: &Arc<FileConfig>,
     position: Option<Position>,
     left: Option<u64>,
-) -> Result<Reading<'a>, SourceError> {
+) -> Result<Reading, SourceError> {
     let path = Path::new(&config.path);
     let mut missing = Warnings::new();
     let found = loop {

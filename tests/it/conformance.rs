@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use forebay::config::{self, Config};
 use forebay::disk::RealDisk;
+use forebay::engine::ahead::Ahead;
 use forebay::engine::choices::Choices;
 use forebay::engine::open::{Opened, Start, commit_now, open};
-use forebay::event::{RecordKind, Run, SourceId};
+use forebay::event::{Frame, RecordKind, Run, SourceId};
 use forebay::replay_log::{LogReader, log_dir};
 use serde_json::Value;
 
@@ -118,8 +119,8 @@ pub struct Given {
     late: String,
 }
 
-/// Runs a case with random cuts from `seed`, checkpoints and one crash.
-fn play(sql: &str, order: Order, batch_rows: usize, seed: u64) -> Given {
+/// Runs a case with random cuts from `seed`, checkpoints and one crash, decoding ahead on so many threads.
+fn play(sql: &str, order: Order, batch_rows: usize, threads: usize, seed: u64) -> Given {
     let mut random = Random(seed);
     let place = Place::new();
     let (config, used) = pipeline(&place, sql);
@@ -135,6 +136,7 @@ fn play(sql: &str, order: Order, batch_rows: usize, seed: u64) -> Given {
     let crash_at = random.below(lines.len() as u64) as usize;
     let mut crashed = false;
     let mut state = opened(&config, batch_rows);
+    let mut ahead = Ahead::start(threads, state.engine.preparer()).expect("threads");
     let mut meta = state.checkpoint.clone();
     let mut next = 0;
     while next < lines.len() {
@@ -151,7 +153,7 @@ fn play(sql: &str, order: Order, batch_rows: usize, seed: u64) -> Given {
                 next += 1;
             }
         }
-        take(&mut state, runs);
+        take(&mut state, &mut ahead, runs);
         if random.below(8) == 0 {
             meta = commit_now(&config, &mut state.engine, &meta, &state.store, Vec::new()).expect("commits");
         }
@@ -159,15 +161,17 @@ fn play(sql: &str, order: Order, batch_rows: usize, seed: u64) -> Given {
             crashed = true;
             drop(state);
             state = opened(&config, batch_rows);
+            ahead = Ahead::start(threads, state.engine.preparer()).expect("threads");
             meta = state.checkpoint.clone();
-            replay(&config, &mut state);
+            replay(&config, &mut state, &mut ahead);
         }
     }
     let ids: Vec<SourceId> = state.writer.sources().iter().map(|(id, _)| *id).collect();
     for id in ids {
         let end = Run::one(id, RecordKind::EndOfInput, state.clock.now(), &[]);
-        take(&mut state, vec![end]);
+        take(&mut state, &mut ahead, vec![end]);
     }
+    while process(&mut state, &mut ahead) {}
     assert!(state.engine.ended());
     commit_now(&config, &mut state.engine, &meta, &state.store, Vec::new()).expect("commits");
     let counters = state.engine.counters();
@@ -176,22 +180,37 @@ fn play(sql: &str, order: Order, batch_rows: usize, seed: u64) -> Given {
     Given { rows: place.text("rows.ndjson"), late: place.text("late.ndjson") }
 }
 
-/// Logs runs and processes the frames, as the threads do.
-fn take(state: &mut Opened, runs: Vec<Run>) {
+/// Logs runs and processes frames, as the threads do.
+fn take(state: &mut Opened, ahead: &mut Ahead, runs: Vec<Run>) {
     for frame in state.writer.append(runs).expect("logs") {
-        state.engine.step(&frame).expect("steps");
-        state.engine.flush().expect("flushes");
+        push(state, ahead, frame);
     }
 }
 
-fn replay(config: &Config, state: &mut Opened) {
+/// What the threads have no room for is processed.
+fn push(state: &mut Opened, ahead: &mut Ahead, frame: Frame) {
+    let after = ahead.last_lsn().unwrap_or(state.engine.last_lsn());
+    ahead.push(frame, after);
+    while !ahead.has_room() && process(state, ahead) {}
+}
+
+/// Processes the next frame. Gives whether there was one.
+fn process(state: &mut Opened, ahead: &mut Ahead) -> bool {
+    let Some(popped) = ahead.pop(state.engine.preparer()) else { return false };
+    let (frame, prepared) = popped.expect("the threads run");
+    state.engine.take(&frame, prepared).expect("steps");
+    state.engine.flush().expect("flushes");
+    true
+}
+
+fn replay(config: &Config, state: &mut Opened, ahead: &mut Ahead) {
     let next = state.engine.last_lsn().plus(1);
     let mut reader =
         LogReader::open(Arc::new(RealDisk), &log_dir(&config.pipeline.state), next).expect("the log opens");
     while let Some(frame) = reader.next().expect("the log reads") {
-        state.engine.step(&frame).expect("steps");
-        state.engine.flush().expect("flushes");
+        push(state, ahead, frame);
     }
+    while process(state, ahead) {}
     state.engine.replayed().expect("no sink is ahead");
 }
 
@@ -243,7 +262,7 @@ fn check(name: &str) {
     for order in orders {
         let mut bytes: Option<(String, String)> = None;
         for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {
-            let given = play(&sql, *order, *batch_rows, 1 + index as u64);
+            let given = play(&sql, *order, *batch_rows, index, 1 + index as u64);
             let found = rows(&given.rows, &schema);
             assert_eq!(found.len(), expected.len(), "{name}, {order:?}, batches of {batch_rows}: number of rows");
             for (found, expected) in found.iter().zip(&expected) {
@@ -355,7 +374,7 @@ cases!(
 fn no_row_is_lost_between_windows_and_late_rows() {
     let sql = "SELECT window_start, window_end, device, COUNT(*) AS n \
                FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND)) GROUP BY window_start, window_end, device";
-    let given = play(sql, Order::FirstFirst, 8192, 3);
+    let given = play(sql, Order::FirstFirst, 8192, 1, 3);
     let counted: u64 = given
         .rows
         .lines()
@@ -370,7 +389,7 @@ fn no_row_is_lost_between_windows_and_late_rows() {
 pub fn at_all_batch_sizes(sql: &str) -> Given {
     let mut first: Option<Given> = None;
     for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {
-        let given = play(sql, Order::FirstFirst, *batch_rows, 40 + index as u64);
+        let given = play(sql, Order::FirstFirst, *batch_rows, index, 40 + index as u64);
         let late = |given: &Given| given.late.lines().map(without_lsn).collect::<String>();
         match &first {
             None => first = Some(given),
@@ -475,7 +494,7 @@ fn edge_functions_follow_each_key() {
     let mut given: BTreeMap<String, Value> = BTreeMap::new();
     let mut bytes: Option<String> = None;
     for (index, batch_rows) in BATCH_ROWS.iter().enumerate() {
-        let rows = play(sql, Order::FirstFirst, *batch_rows, 40 + index as u64).rows;
+        let rows = play(sql, Order::FirstFirst, *batch_rows, index, 40 + index as u64).rows;
         assert!(bytes.as_ref().is_none_or(|known| *known == rows), "batches of {batch_rows} give other bytes");
         for line in rows.lines() {
             let row: Value = serde_json::from_str(line).expect("a row");

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use arrow_array::{Array as _, ArrayRef};
 use forebay::checkpoint::CheckpointMeta;
 use forebay::config::Config;
+use forebay::engine::ahead::Ahead;
 use forebay::engine::graph::Stored;
 use forebay::engine::step::{Engine, OpenSink};
 use forebay::event::{Frame, LogTime, Lsn, RecordKind, Run, SourceId};
@@ -24,7 +25,7 @@ use crate::random::Random;
 #[derive(Clone, Copy, Debug)]
 pub struct Play {
     pub batch_rows: usize,
-    /// For frames, runs, checkpoints and crashes.
+    /// For frames, runs, checkpoints, crashes and the number of decode threads.
     pub seed: u64,
     /// A checkpoint after about one frame in so many; a crash after one checkpoint in two. 0: none.
     pub checkpoints: u64,
@@ -139,6 +140,14 @@ impl<'a> Pipeline<'a> {
         self.engine.step(frame).expect("steps");
     }
 
+    /// Processes the next frame. Gives whether there was one.
+    fn take(&mut self, ahead: &mut Ahead) -> bool {
+        let Some(popped) = ahead.pop(self.engine.preparer()) else { return false };
+        let (frame, prepared) = popped.expect("the threads run");
+        self.engine.take(&frame, prepared).expect("steps");
+        true
+    }
+
     /// Commits everything to the store.
     pub fn checkpoint(&mut self) {
         let mut entries = self.store.0.lock().expect("not poisoned");
@@ -220,6 +229,8 @@ fn engine(
 pub fn play(config: &Config, log: &Log, play: Play) -> Output {
     let mut random = Random(play.seed);
     let mut pipeline = Pipeline::new(config, play.batch_rows);
+    let threads = (play.seed % 3) as usize;
+    let mut ahead = Ahead::start(threads, pipeline.engine.preparer()).expect("threads");
     let mut next = 0;
     let mut crashes = 0;
     while next < log.0.len() {
@@ -247,7 +258,9 @@ pub fn play(config: &Config, log: &Log, play: Play) -> Output {
                 }
             }
         }
-        pipeline.step(&Frame { first_lsn: Lsn(next as u64 + 1), runs });
+        let after = ahead.last_lsn().unwrap_or(pipeline.engine.last_lsn());
+        ahead.push(Frame { first_lsn: Lsn(next as u64 + 1), runs }, after);
+        while !ahead.has_room() && pipeline.take(&mut ahead) {}
         next += records.len();
         if play.checkpoints > 0 && random.below(play.checkpoints) == 0 {
             pipeline.checkpoint();
@@ -255,8 +268,10 @@ pub fn play(config: &Config, log: &Log, play: Play) -> Output {
         if play.checkpoints > 0 && crashes < 2 && random.below(play.checkpoints * 2) == 0 {
             crashes += 1;
             next = pipeline.crash().0 as usize - 1;
+            ahead = Ahead::start(threads, pipeline.engine.preparer()).expect("threads");
         }
     }
+    while pipeline.take(&mut ahead) {}
     let rows = |sink: &str| -> Vec<Json> {
         let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         pipeline.lines(sink).lines().map(parse).collect()

@@ -196,7 +196,10 @@ impl Process {
             stop: stop.clone(),
             tail_end,
             replayed: out,
-        });
+            // What they do depends on no schedule, and they touch no disk.
+            decode_threads: (seed % 3) as usize,
+        })
+        .expect("threads");
         writer.set_space_wait(Box::new(|_| Wait::Retry));
         let log = LogThread {
             queue,

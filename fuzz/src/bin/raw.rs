@@ -3,7 +3,7 @@
 
 use arrow_array::cast::AsArray as _;
 use forebay::expr::{DataType, Field};
-use forebay::format::FormatConfig;
+use forebay::format::{FormatConfig, Messages};
 use forebay_fuzz::decode_whole;
 use libfuzzer_sys::fuzz_target;
 
@@ -21,6 +21,6 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(values, wanted);
     // Lengths that lie.
     let lengths: Vec<u32> = data.chunks(4).map(|c| c.iter().fold(0, |n, b| n << 8 | u32::from(*b))).collect();
-    let lied = FormatConfig::Raw.decoder(&bytes, None).decode(data, &lengths, None);
+    let lied = FormatConfig::Raw.decoder(&bytes, None).decode(&[Messages { payload: data, lengths: &lengths }], None);
     assert_eq!(lied.messages.len(), lengths.len());
 });
