@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::{Row, Values};
 use super::print::{self, Calendar};
-use super::{Decoded, Decoder, Encoder, EpochColumn, Messages, Outcome, decode_run, excerpt, utf8};
+use super::{Decoded, Decoder, Encoder, EpochColumn, Messages, Outcome, decode_run, excerpt};
 use crate::expr::{DataType, Field};
 use crate::settings::Section;
 
@@ -140,7 +140,7 @@ impl Decoder for CsvDecoder {
         let CsvDecoder { rows, header, headers, splitter } = self;
         let peer = peer.map(str::to_owned);
         decode_run(rows, parts, |rows, _, message| {
-            splitter.split(utf8(message)?)?;
+            splitter.split(message.utf8()?)?;
             if !*header {
                 let columns = rows.columns.len();
                 decode_line(rows, splitter, columns, "are declared", Some)?;

@@ -54,7 +54,7 @@ use serde_json::value::RawValue;
 use super::columns::{Column, Names, Row, Values};
 use super::parse::Refusal;
 use super::print::{self, Calendar};
-use super::{Decoded, Decoder, Encoder, EpochColumn, Messages, Outcome, decode_run, excerpt, utf8};
+use super::{Decoded, Decoder, Encoder, EpochColumn, Messages, Outcome, decode_run, excerpt};
 use crate::expr::{DataType, Field};
 
 /// Refuses maps whose keys are no strings, as Flink's format does.
@@ -81,6 +81,7 @@ pub fn check(columns: &[Field]) -> Result<(), String> {
 /// See the module.
 pub struct JsonDecoder {
     rows: Row,
+    layout: scan::Layout,
     scratch: Vec<u8>,
 }
 
@@ -91,26 +92,22 @@ impl JsonDecoder {
         if let Some(epoch) = epoch {
             rows.count_time(epoch.column, epoch.unit);
         }
-        JsonDecoder { rows, scratch: Vec::new() }
+        JsonDecoder { rows, layout: scan::Layout::default(), scratch: Vec::new() }
     }
 }
 
 impl Decoder for JsonDecoder {
     fn decode(&mut self, parts: &[Messages<'_>], _peer: Option<&str>) -> Decoded {
-        let scratch = &mut self.scratch;
-        decode_run(&mut self.rows, parts, |rows, done, message| {
-            decode_message(rows, done, utf8(message)?, scratch)?;
+        let JsonDecoder { rows, layout, scratch } = self;
+        decode_run(rows, parts, |rows, done, message| {
+            let text = message.utf8()?;
+            if scan::message(rows, layout, done, text).is_none() {
+                rows.truncate(done);
+                decode_any_message(rows, done, text, scratch)?;
+            }
             Ok(Outcome::Row)
         })
     }
-}
-
-fn decode_message(rows: &mut Row, done: usize, message: &str, scratch: &mut Vec<u8>) -> Result<(), String> {
-    if scan::message(rows, done, message).is_some() {
-        return Ok(());
-    }
-    rows.truncate(done);
-    decode_any_message(rows, done, message, scratch)
 }
 
 /// Any message, and the reason where it is refused.
@@ -617,14 +614,19 @@ fn quote(text: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use super::scan::Layout;
     use super::*;
     use crate::format::tests::{decode, field, rows_as_json};
     use crate::format::{EpochUnit, FormatConfig};
 
     /// Row and refusals of one message by the fast way (`None` where it gives up) and by the general one.
-    fn both_ways(columns: &[Field], message: &str) -> (Option<Vec<ArrayRef>>, Result<Vec<ArrayRef>, String>) {
+    fn both_ways(
+        columns: &[Field],
+        layout: &mut Layout,
+        message: &str,
+    ) -> (Option<Vec<ArrayRef>>, Result<Vec<ArrayRef>, String>) {
         let (mut fast, mut general) = (Row::new(columns), Row::new(columns));
-        let taken = scan::message(&mut fast, 0, message).map(|()| {
+        let taken = scan::message(&mut fast, layout, 0, message).map(|()| {
             fast.complete(1);
             fast.finish()
         });
@@ -635,10 +637,10 @@ mod tests {
         (taken, decoded)
     }
 
-    /// Whether the fast way takes it; then the general one gives the same row.
+    /// Whether the fast way takes it, whatever the messages before laid down; then the general one gives the same row.
     #[track_caller]
-    fn agree(columns: &[Field], message: &str) -> bool {
-        match both_ways(columns, message) {
+    fn agree(columns: &[Field], layout: &mut Layout, message: &str) -> bool {
+        match both_ways(columns, layout, message) {
             (None, _) => false,
             (Some(fast), Ok(general)) => {
                 let same = fast.iter().zip(&general).all(|(fast, general)| fast.to_data() == general.to_data());
@@ -671,6 +673,7 @@ mod tests {
     #[test]
     fn the_usual_message_goes_the_fast_way() {
         let columns = every_type();
+        let mut layout = Layout::default();
         for message in [
             "{}",
             " { } ",
@@ -682,7 +685,7 @@ mod tests {
             r#"{"e":9007199254740993,"d":123456789.125,"c":9223372036854775807}"#,
             r#"{"e":0.000000000000001,"g":true}"#,
         ] {
-            assert!(agree(&columns, message), "{message}");
+            assert!(agree(&columns, &mut layout, message), "{message}");
         }
         for message in [
             "",
@@ -716,7 +719,7 @@ mod tests {
             r#"{"b":300}"#,
             r#"{"e":1e999}"#,
         ] {
-            assert!(!agree(&columns, message), "{message}");
+            assert!(!agree(&columns, &mut layout, message), "{message}");
         }
     }
 
@@ -786,18 +789,55 @@ mod tests {
         "999999999999999.9",
     ];
 
+    /// Of columns and of none, of every length around those that a layout keeps.
+    const KEYS: [&str; 24] = [
+        "\"a\":",
+        "\"b\":",
+        "\"c\":",
+        "\"d\":",
+        "\"e\":",
+        "\"f\":",
+        "\"g\":",
+        "\"h\":",
+        "\"i\":",
+        "\"j\":",
+        "\"k\":",
+        "\"l\":",
+        "\"a\": ",
+        "\"g\" :",
+        " \"e\":",
+        "\"\":",
+        "\"abcd\":",
+        "\"abcde\":",
+        "\"abcdef\":",
+        "\"abcdeg\":",
+        "\"abcdefghijkl\":",
+        "\"abcdefghijklm\":",
+        "\"abcdefghijkln\":",
+        "\"abcdefghijklmn\":",
+    ];
+
     proptest::proptest! {
         /// Whatever the fast way takes, the general one takes, and gives the same row.
         #[test]
         fn every_message_decodes_the_same_both_ways(
             scraps in proptest::collection::vec(proptest::sample::select(&SCRAPS[..]), 0..24),
-            members in proptest::collection::vec((0u8..13, proptest::sample::select(&VALUES[..])), 0..6),
+            messages in proptest::collection::vec(
+                proptest::collection::vec(
+                    (proptest::sample::select(&KEYS[..]), proptest::sample::select(&VALUES[..])),
+                    0..6,
+                ),
+                1..6,
+            ),
+            times in 1usize..3,
         ) {
             let columns = every_type();
-            agree(&columns, &scraps.concat());
-            let member = |(column, value): &(u8, &str)| format!("\"{}\": {value}", char::from(b'a' + column));
-            let members: Vec<String> = members.iter().map(member).collect();
-            agree(&columns, &format!("{{{}}}", members.join(",")));
+            let mut layout = Layout::default();
+            agree(&columns, &mut layout, &scraps.concat());
+            for members in std::iter::repeat_n(messages, times).flatten() {
+                let members: Vec<String> = members.iter().map(|(key, value)| format!("{key}{value}")).collect();
+                agree(&columns, &mut layout, &format!("{{{}}}", members.join(",")));
+            }
         }
 
         #[test]
@@ -811,7 +851,7 @@ mod tests {
             let whole = Some(whole.trim_start_matches('0')).filter(|whole| !whole.is_empty()).unwrap_or("0");
             let (sign, dot) = (if negative { "-" } else { "" }, if point == 0 { "" } else { "." });
             let message = format!("{{\"e\":{sign}{whole}{dot}{fraction}}}");
-            proptest::prop_assert!(agree(&every_type(), &message));
+            proptest::prop_assert!(agree(&every_type(), &mut Layout::default(), &message));
         }
     }
 

@@ -43,12 +43,12 @@ impl Decoder for RawDecoder {
     fn decode(&mut self, parts: &[Messages<'_>], _peer: Option<&str>) -> Decoded {
         let text = self.text;
         decode_run(&mut self.rows, parts, |rows, _, message| {
-            if text && let Err(error) = std::str::from_utf8(message) {
-                return Err(format!("the message is not UTF-8 (byte {})", error.valid_up_to() + 1));
+            if text {
+                message.text()?;
             }
             for column in &mut rows.columns {
                 let pushed = column.push_bytes(|data| {
-                    data.extend_from_slice(message);
+                    data.extend_from_slice(message.bytes);
                     Ok(())
                 });
                 pushed.map_err(|refusal: Refusal| format!("the message {}", refusal.sentence("STRING")))?;

@@ -189,9 +189,12 @@ impl Operator for WindowAggregate {
         let arguments = self.output.aggregation.arguments(&evaluated);
         let input = &evaluated.input;
         let mut fired = Fired::default();
+        // The slice of the row before, if no mark came between: it is not late and has its windows.
+        let mut open = None;
         for event in input.timeline(self.time_column) {
             let (row, position, time) = match event {
                 Event::Mark(mark) => {
+                    open = None;
                     self.clock = mark.clock;
                     self.fire(mark.position, &mut fired, emit)?;
                     continue;
@@ -199,14 +202,17 @@ impl Operator for WindowAggregate {
                 Event::Row(row, position, time) => (row, position, time),
             };
             let slice = self.output.assigner.slice_of(time);
-            if self.output.assigner.over_at(self.output.assigner.last_end(slice)) <= self.clock.watermark {
-                let time = self.output.assigner.event_time_of(time);
-                let named = &self.output.aggregation.named;
-                sides.late.push(named, (&input.columns, row), position, time, self.clock.watermark);
-                continue;
-            }
-            if !self.state.namespaces().contains(&slice) {
-                self.pending.add(slice, self.state.namespaces(), &self.output.assigner, self.clock.watermark);
+            if open != Some(slice) {
+                if self.output.assigner.over_at(self.output.assigner.last_end(slice)) <= self.clock.watermark {
+                    let time = self.output.assigner.event_time_of(time);
+                    let named = &self.output.aggregation.named;
+                    sides.late.push(named, (&input.columns, row), position, time, self.clock.watermark);
+                    continue;
+                }
+                if !self.state.namespaces().contains(&slice) {
+                    self.pending.add(slice, self.state.namespaces(), &self.output.assigner, self.clock.watermark);
+                }
+                open = Some(slice);
             }
             let empty = self.output.aggregation.empty();
             arguments.fold(row, self.state.entry(slice, self.output.aggregation.key(row), || empty.clone())?);

@@ -6,9 +6,68 @@
 
 use super::super::columns::{Column, Row, Values};
 
+/// The keys of the messages before, as they were written: which column each one was. A message whose keys are the same in
+/// the same order, as a device's mostly are, is compared with them instead of being looked up key by key.
+#[derive(Default)]
+pub(super) struct Layout {
+    keys: Vec<Option<LaidOut>>,
+}
+
+/// A key with its quotes and colon, without white space: at most 16 bytes, else it is not kept.
+struct LaidOut {
+    /// The first eight bytes, and the last eight of those that are longer; unused ones are zero.
+    head: u64,
+    tail: u64,
+    bytes: usize,
+    column: Option<usize>,
+}
+
+/// Keys that are kept.
+const KEYS_MAX: usize = 64;
+
+impl Layout {
+    /// The next message is expected to have this key in this place.
+    fn lay(&mut self, place: usize, key: Option<LaidOut>) {
+        let kept = self.keys.len();
+        match self.keys.get_mut(place) {
+            Some(known) => *known = key,
+            None if place == kept && place < KEYS_MAX => self.keys.push(key),
+            None => {}
+        }
+    }
+}
+
+impl LaidOut {
+    fn new(key: &[u8], column: Option<usize>) -> Option<LaidOut> {
+        let at = |from: usize| key.get(from..)?.first_chunk::<8>().map(|word| u64::from_le_bytes(*word));
+        let (head, tail) = match key.len() {
+            0..8 => {
+                let mut word = [0; 8];
+                word.get_mut(..key.len())?.copy_from_slice(key);
+                (u64::from_le_bytes(word), 0)
+            }
+            8..=16 => (at(0)?, at(key.len() - 8)?),
+            _ => return None,
+        };
+        Some(LaidOut { head, tail, bytes: key.len(), column })
+    }
+
+    /// Whether the key stands at the start of `text`.
+    #[inline]
+    fn starts(&self, text: &[u8]) -> bool {
+        let at =
+            |from: usize| text.get(from..).and_then(<[u8]>::first_chunk::<8>).map(|word| u64::from_le_bytes(*word));
+        let Some(head) = at(0) else { return false };
+        match self.bytes {
+            bytes @ 0..8 => (head ^ self.head) << (64 - 8 * bytes) == 0,
+            bytes => head == self.head && at(bytes - 8) == Some(self.tail),
+        }
+    }
+}
+
 /// Decodes a message (UTF-8) into row `done` of the columns. `None`: not the usual kind; the columns are to be truncated.
 #[inline]
-pub(super) fn message(row: &mut Row, done: usize, text: &str) -> Option<()> {
+pub(super) fn message(row: &mut Row, layout: &mut Layout, done: usize, text: &str) -> Option<()> {
     let mut cursor = Cursor { text, at: 0 };
     cursor.skip_space();
     cursor.expect(b'{')?;
@@ -17,13 +76,28 @@ pub(super) fn message(row: &mut Row, done: usize, text: &str) -> Option<()> {
         cursor.at += 1;
     } else {
         let mut expected = 0;
-        loop {
-            cursor.expect(b'"')?;
-            let key = cursor.string()?;
+        for place in 0.. {
+            let column = match layout.keys.get(place).and_then(Option::as_ref).filter(|key| key.starts(cursor.rest())) {
+                Some(key) => {
+                    cursor.at += key.bytes;
+                    key.column
+                }
+                None => {
+                    let start = cursor.at;
+                    cursor.expect(b'"')?;
+                    let key = cursor.string()?;
+                    let end = cursor.at;
+                    cursor.skip_space();
+                    cursor.expect(b':')?;
+                    let column = row.names.find(key, expected);
+                    if cursor.at == end + 1 {
+                        layout.lay(place, LaidOut::new(text.as_bytes().get(start..=end)?, column));
+                    }
+                    column
+                }
+            };
             cursor.skip_space();
-            cursor.expect(b':')?;
-            cursor.skip_space();
-            match row.names.find(key, expected) {
+            match column {
                 Some(index) => {
                     expected = index + 1;
                     let column = row.columns.get_mut(index)?;
@@ -125,6 +199,11 @@ struct Cursor<'m> {
 }
 
 impl<'m> Cursor<'m> {
+    #[inline]
+    fn rest(&self) -> &'m [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
     #[inline]
     fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
