@@ -84,18 +84,27 @@ pub struct Cutting {
     pub one_time: bool,
 }
 
+/// A source, and what is wanted of it.
+pub struct Wanted {
+    pub source: Source,
+    /// Of its columns, the system columns last: whether anybody reads them.
+    pub columns: Vec<bool>,
+}
+
 /// Prepares frames. Each thread has its own.
 pub struct Preparer {
     cutting: Cutting,
-    sources: Arc<[Source]>,
+    sources: Arc<[Wanted]>,
     /// Decoders of the sources, where they keep nothing from call to call.
     decoders: Vec<Option<SourceDecoder>>,
 }
 
 impl Preparer {
     /// A preparer for these sources, in the order of the graph.
-    pub fn new(cutting: Cutting, sources: Arc<[Source]>) -> Preparer {
-        let stateless = |source| Some(SourceDecoder::new(source)).filter(|decoder| !decoder.per_peer());
+    pub fn new(cutting: Cutting, sources: Arc<[Wanted]>) -> Preparer {
+        let stateless = |Wanted { source, columns }: &Wanted| {
+            Some(SourceDecoder::new(source, columns)).filter(|decoder| !decoder.per_peer())
+        };
         Preparer { cutting, decoders: sources.iter().map(stateless).collect(), sources }
     }
 

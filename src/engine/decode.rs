@@ -16,18 +16,16 @@ pub struct SourceDecoder {
     format: FormatConfig,
     columns: Arc<[Field]>,
     epoch: Option<EpochColumn>,
+    read: Arc<[bool]>,
     decoder: Box<dyn Decoder>,
 }
 
 impl SourceDecoder {
-    /// The decoder of a source's messages.
-    pub fn new(source: &Source) -> SourceDecoder {
-        SourceDecoder {
-            format: source.format.clone(),
-            columns: source.columns.as_slice().into(),
-            epoch: source.time.epoch,
-            decoder: source.format.decoder(&source.columns, source.time.epoch),
-        }
+    /// The decoder of a source's messages, of which these columns are read.
+    pub fn new(source: &Source, read: &[bool]) -> SourceDecoder {
+        let (columns, read): (Arc<[Field]>, Arc<[bool]>) = (source.columns.as_slice().into(), read.into());
+        let decoder = decoder(&source.format, &columns, source.time.epoch, &read);
+        SourceDecoder { format: source.format.clone(), columns, epoch: source.time.epoch, read, decoder }
     }
 
     /// Whether it keeps something per byte stream. Else it keeps nothing from call to call.
@@ -47,7 +45,7 @@ impl SourceDecoder {
 
     /// Forgets what it keeps.
     pub fn reset(&mut self) {
-        self.decoder = self.format.decoder(&self.columns, self.epoch);
+        self.decoder = decoder(&self.format, &self.columns, self.epoch, &self.read);
     }
 
     /// What must survive a restart.
@@ -88,7 +86,7 @@ impl SourceDecoder {
         }
         // What the panic left half done goes with the decoder; message by message, only the culprit is refused.
         let fresh = |old: &dyn Decoder| {
-            let mut new = self.format.decoder(&self.columns, self.epoch);
+            let mut new = decoder(&self.format, &self.columns, self.epoch, &self.read);
             let _ = new.restore(&old.save());
             new
         };
@@ -106,6 +104,12 @@ impl SourceDecoder {
         }
         whole.finish(&self.columns)
     }
+}
+
+fn decoder(format: &FormatConfig, columns: &[Field], epoch: Option<EpochColumn>, read: &[bool]) -> Box<dyn Decoder> {
+    let mut decoder = format.decoder(columns, epoch);
+    decoder.keep_only(read);
+    decoder
 }
 
 /// What several calls of a decoder gave.

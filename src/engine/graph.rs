@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::source_node::SourceNode;
-use crate::config::{Config, SYSTEM_COLUMNS, Stream};
+use crate::config::{Config, SYSTEM_COLUMNS, Source, Stream};
 use crate::expr::build::Expr;
 use crate::expr::{EvalContext, Field, Schema};
 use crate::operator::expand::Expand;
@@ -83,11 +83,8 @@ pub fn build(
     reader: &Arc<dyn StateReader>,
     render: &RowText,
 ) -> Result<Graph, OperatorError> {
-    let sources: Vec<SourceNode> = config
-        .sources
-        .iter()
-        .map(|source| SourceNode::new(source, system_columns_read(config, &source.name)))
-        .collect();
+    let sources: Vec<SourceNode> =
+        config.sources.iter().map(|source| SourceNode::new(source, &columns_read(config, source))).collect();
     let relations = config.sources.iter().enumerate().map(|(id, source)| (source.name.clone(), id)).collect();
     let mut builder = Builder {
         context,
@@ -318,24 +315,25 @@ fn empty_columns(schema: &Schema) -> Vec<ArrayRef> {
     schema.fields.iter().map(|field| new_empty_array(&field.data_type.arrow())).collect()
 }
 
-/// Which system columns of a source any query reads.
-fn system_columns_read(config: &Config, source: &str) -> [bool; 3] {
-    let Some(declared) = config.sources.iter().find(|s| s.name == source) else { return [false; 3] };
-    let first = declared.columns.len();
-    let mut reads = [false; 3];
+/// Which columns of a source anybody reads, the system columns last.
+pub fn columns_read(config: &Config, source: &Source) -> Vec<bool> {
+    let first = source.columns.len();
+    // Late and failed rows come out whole.
+    let whole = config.sinks.iter().any(|sink| matches!(sink.from, Stream::Late(_) | Stream::Errors(_)));
+    let mut reads: Vec<bool> = (0..first + SYSTEM_COLUMNS.len()).map(|column| whole && column < first).collect();
+    let mut read = |column: usize| reads.get_mut(column).into_iter().for_each(|read| *read = true);
     for query in &config.queries {
         let all = (0..query.plan.schema.fields.len()).collect();
         visit_scans(&query.plan, &all, &mut |relation, columns| {
-            if relation == source {
-                for (index, read) in reads.iter_mut().enumerate() {
-                    *read |= columns.contains(&(first + index));
-                }
+            if relation == source.name {
+                columns.iter().for_each(|column| read(*column));
             }
         });
     }
+    let of_source = |stream: &Stream| matches!(stream, Stream::Source(name) if *name == source.name);
+    config.sinks.iter().filter(|sink| of_source(&sink.from)).flat_map(|sink| &sink.columns).for_each(|it| read(*it));
     // The arrival is the time attribute where none is declared.
-    reads[0] |= declared.time.column.is_none();
-    debug_assert_eq!(reads.len(), SYSTEM_COLUMNS.len());
+    read(source.time.column.unwrap_or(first));
     reads
 }
 

@@ -56,16 +56,17 @@ pub struct SourceSaved {
 }
 
 impl SourceNode {
-    /// A source; `reads` tells which system columns anybody reads.
-    pub fn new(config: &Source, reads: [bool; 3]) -> SourceNode {
+    /// A source; `reads` tells which of its columns anybody reads, the system columns last.
+    pub fn new(config: &Source, reads: &[bool]) -> SourceNode {
+        let system = |column: usize| reads.get(config.columns.len() + column).copied().unwrap_or(false);
         let fields = config.schema().fields;
         SourceNode {
             name: config.name.as_str().into(),
-            decoder: SourceDecoder::new(config),
+            decoder: SourceDecoder::new(config, reads),
             rules: Rules::new(&config.time),
             clock: SourceClock::default(),
             position: None,
-            reads,
+            reads: [system(0), system(1), system(2)],
             empty: fields.iter().map(|field| new_empty_array(&field.data_type.arrow())).collect(),
             counters: SourceCounters::default(),
             config: config.clone(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
-use super::batch::{Cutting, Prepared, Preparer, Taken, What};
+use super::batch::{Cutting, Prepared, Preparer, Taken, Wanted, What};
 use super::choices::query_of;
 use super::flow::Flow;
 use super::graph::{self, Graph, Outlet};
@@ -145,7 +145,11 @@ impl Engine {
                     batch_rows: batch_rows.max(1),
                     one_time: forgets || nodes.iter().any(|node| node.sink.needs_time()),
                 },
-                config.sources.as_slice().into(),
+                config
+                    .sources
+                    .iter()
+                    .map(|source| Wanted { source: source.clone(), columns: graph::columns_read(config, source) })
+                    .collect(),
             ),
             graph,
             context,

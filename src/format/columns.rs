@@ -11,6 +11,7 @@ use arrow_array::types::{
 };
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, ListArray, NullArray, PrimitiveArray, StringArray, StructArray,
+    new_null_array,
 };
 use arrow_buffer::{BooleanBufferBuilder, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer};
 use arrow_schema::DataType as ArrowType;
@@ -26,6 +27,8 @@ pub struct Column {
     arrow_type: ArrowType,
     nulls: NullBufferBuilder,
     pub values: Values,
+    /// Else nobody wants the values: they are checked, not kept, and the array holds NULLs.
+    read: bool,
     /// What numbers in a timestamp column count.
     unit: Option<EpochUnit>,
 }
@@ -112,6 +115,13 @@ impl Row {
         }
     }
 
+    /// Only the values of these columns are wanted. (Those of an ARRAY, ROW or MAP are kept all the same.)
+    pub fn keep_only(&mut self, read: &[bool]) {
+        for (column, read) in self.columns.iter_mut().zip(read) {
+            column.read = *read || matches!(column.values, Values::Array(_) | Values::Row(_));
+        }
+    }
+
     /// Cuts all columns to `rows` values.
     pub fn truncate(&mut self, rows: usize) {
         self.columns.iter_mut().for_each(|column| column.truncate(rows));
@@ -189,6 +199,25 @@ impl List {
     }
 }
 
+impl Values {
+    fn truncate(&mut self, rows: usize) {
+        match self {
+            Values::Null => {}
+            Values::Boolean(v) => v.truncate(rows),
+            Values::TinyInt(v) => v.truncate(rows),
+            Values::SmallInt(v) => v.truncate(rows),
+            Values::Int(v) | Values::Date(v) | Values::Time(v) => v.truncate(rows),
+            Values::BigInt(v) | Values::Timestamp(v, _) | Values::TimestampLtz(v, _) => v.truncate(rows),
+            Values::Float(v) => v.truncate(rows),
+            Values::Double(v) => v.truncate(rows),
+            Values::Decimal(v, _, _) => v.truncate(rows),
+            Values::String(v) | Values::Bytes(v) => v.truncate(rows),
+            Values::Array(list) => list.truncate(rows),
+            Values::Row(row) => row.truncate(rows),
+        }
+    }
+}
+
 impl Column {
     /// An empty column of a type.
     pub fn new(data_type: &DataType) -> Column {
@@ -220,6 +249,7 @@ impl Column {
             arrow_type: data_type.arrow(),
             nulls: NullBufferBuilder::new(0),
             values,
+            read: true,
             unit: None,
         }
     }
@@ -232,6 +262,9 @@ impl Column {
 
     /// Appends NULL.
     pub fn push_null(&mut self) {
+        if !self.read {
+            return self.nulls.append_non_null();
+        }
         match &mut self.values {
             Values::Null => {}
             Values::Boolean(v) => v.append(false),
@@ -288,7 +321,7 @@ impl Column {
             }
             Values::Array(_) | Values::Row(_) => return Err(Refusal::Malformed),
         }
-        self.nulls.append_non_null();
+        self.pushed();
         Ok(())
     }
 
@@ -297,7 +330,7 @@ impl Column {
     pub fn push_double(&mut self, value: f64) {
         if let Values::Double(v) = &mut self.values {
             v.push(value);
-            self.nulls.append_non_null();
+            self.pushed();
         }
     }
 
@@ -309,8 +342,17 @@ impl Column {
     pub fn push_bytes(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Result<(), Refusal>) -> Result<(), Refusal> {
         let (Values::String(v) | Values::Bytes(v)) = &mut self.values else { return Err(Refusal::Malformed) };
         v.push_with(write)?;
-        self.nulls.append_non_null();
+        self.pushed();
         Ok(())
+    }
+
+    /// A value was pushed.
+    #[inline]
+    fn pushed(&mut self) {
+        self.nulls.append_non_null();
+        if !self.read {
+            self.values.truncate(0);
+        }
     }
 
     /// Completes an ARRAY whose items, or a ROW whose fields, were pushed.
@@ -329,24 +371,14 @@ impl Column {
 
     /// Cuts the column to `rows` values, whatever was pushed or half pushed since.
     pub fn truncate(&mut self, rows: usize) {
-        match &mut self.values {
-            Values::Null => {}
-            Values::Boolean(v) => v.truncate(rows),
-            Values::TinyInt(v) => v.truncate(rows),
-            Values::SmallInt(v) => v.truncate(rows),
-            Values::Int(v) | Values::Date(v) | Values::Time(v) => v.truncate(rows),
-            Values::BigInt(v) | Values::Timestamp(v, _) | Values::TimestampLtz(v, _) => v.truncate(rows),
-            Values::Float(v) => v.truncate(rows),
-            Values::Double(v) => v.truncate(rows),
-            Values::Decimal(v, _, _) => v.truncate(rows),
-            Values::String(v) | Values::Bytes(v) => v.truncate(rows),
-            Values::Array(list) => list.truncate(rows),
-            Values::Row(row) => row.truncate(rows),
-        }
+        self.values.truncate(rows);
         self.nulls.truncate(rows);
     }
 
     fn reserve(&mut self, rows: usize) {
+        if !self.read {
+            return;
+        }
         match &mut self.values {
             Values::Null => {}
             Values::Boolean(v) => v.reserve(rows),
@@ -368,6 +400,9 @@ impl Column {
         let rows = self.nulls.len();
         let nulls = self.nulls.finish();
         let of = &self.arrow_type;
+        if !self.read {
+            return new_null_array(of, rows);
+        }
         match &mut self.values {
             Values::Null => Arc::new(NullArray::new(rows)),
             Values::Boolean(v) => Arc::new(BooleanArray::new(v.finish(), nulls)),

@@ -132,6 +132,10 @@ impl CsvDecoder {
 }
 
 impl Decoder for CsvDecoder {
+    fn keep_only(&mut self, read: &[bool]) {
+        self.rows.keep_only(read);
+    }
+
     fn per_peer(&self) -> bool {
         self.header
     }

@@ -97,6 +97,10 @@ impl JsonDecoder {
 }
 
 impl Decoder for JsonDecoder {
+    fn keep_only(&mut self, read: &[bool]) {
+        self.rows.keep_only(read);
+    }
+
     fn decode(&mut self, parts: &[Messages<'_>], _peer: Option<&str>) -> Decoded {
         let JsonDecoder { rows, layout, scratch } = self;
         decode_run(rows, parts, |rows, done, message| {

@@ -162,6 +162,9 @@ pub trait Decoder: Send {
     /// [`Decoded::messages`] nor in [`Decoded::refused`] had no row to give (a CSV header).
     fn decode(&mut self, parts: &[Messages<'_>], peer: Option<&str>) -> Decoded;
 
+    /// Only these columns are wanted: the others may be NULL. What is refused stays the same.
+    fn keep_only(&mut self, read: &[bool]);
+
     /// Whether messages of different byte streams must not share a call of [`Decoder::decode`]. A decoder that says no
     /// keeps nothing from one call to the next.
     fn per_peer(&self) -> bool {

@@ -40,6 +40,10 @@ impl RawDecoder {
 }
 
 impl Decoder for RawDecoder {
+    fn keep_only(&mut self, read: &[bool]) {
+        self.rows.keep_only(read);
+    }
+
     fn decode(&mut self, parts: &[Messages<'_>], _peer: Option<&str>) -> Decoded {
         let text = self.text;
         decode_run(&mut self.rows, parts, |rows, _, message| {

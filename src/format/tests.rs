@@ -180,6 +180,32 @@ proptest! {
     }
 
     #[test]
+    fn what_nobody_reads_is_checked_all_the_same(
+        rows in proptest::collection::vec(json_object(&nested()), 1..5),
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+        read in proptest::collection::vec(any::<bool>(), nested().len()),
+    ) {
+        let mut wrong = rows[0].clone().into_bytes();
+        let at = at.index(wrong.len());
+        wrong[at] = byte;
+        let mut messages: Vec<&[u8]> = rows.iter().map(|row| row.as_bytes()).collect();
+        messages.insert(1, &wrong);
+        let whole = decode(FormatConfig::Json.decoder(&nested(), None).as_mut(), &messages);
+        let mut decoder = FormatConfig::Json.decoder(&nested(), None);
+        decoder.keep_only(&read);
+        let part = decode(decoder.as_mut(), &messages);
+        prop_assert_eq!(&whole.messages, &part.messages);
+        prop_assert_eq!(&whole.refused, &part.refused);
+        for ((whole, part), (read, of)) in whole.columns.iter().zip(&part.columns).zip(read.iter().zip(nested())) {
+            prop_assert_eq!(part.data_type(), &of.data_type.arrow());
+            let is_scalar = !whole.data_type().is_nested();
+            prop_assert!(whole.to_data() == part.to_data() || !read && is_scalar);
+            prop_assert!(*read || !is_scalar || part.null_count() == part.len());
+        }
+    }
+
+    #[test]
     fn decoders_take_any_bytes(messages in proptest::collection::vec(any::<Vec<u8>>(), 0..6), json in json_object(&nested()), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut mutated = json.clone().into_bytes();
         let at = at.index(mutated.len());

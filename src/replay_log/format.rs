@@ -528,7 +528,6 @@ pub struct FrameEncoder {
     compression: Compression,
     /// The last frame.
     pub frame: Vec<u8>,
-    body: Vec<u8>,
     compressed: Vec<u8>,
 }
 
@@ -551,41 +550,44 @@ impl FrameEncoder {
     ) -> Result<u32, FormatError> {
         let too_large = || FormatError::TooLarge("the records are longer than a frame can be");
         let base_time = runs.first().map_or(LogTime(0), |run| run.time);
-        self.body.clear();
-        encode_body(runs, base_time, &mut self.body);
-        if frame_bytes(self.body.len()) > frame_bytes_max || exceeds_reference_bytes_max(runs) {
+        let FrameEncoder { compression, compressed, frame: out } = self;
+        // The body behind the place of the header, where it stays unless it shrinks.
+        out.clear();
+        out.resize(FRAME_HEADER_BYTES, 0);
+        encode_body(runs, base_time, out);
+        let raw_bytes = out.len() - FRAME_HEADER_BYTES;
+        if frame_bytes(raw_bytes) > frame_bytes_max || exceeds_reference_bytes_max(runs) {
             return Err(too_large());
         }
-        let raw = self.body.as_slice();
-        let mut stored = raw;
-        if self.compression == Compression::Lz4 && raw.len() > COMPRESS_ABOVE_BYTES {
-            let room = lz4_flex::block::get_maximum_output_size(raw.len());
-            if self.compressed.len() < room {
-                self.compressed.resize(room, 0);
+        let mut flags = 0u32;
+        if *compression == Compression::Lz4 && raw_bytes > COMPRESS_ABOVE_BYTES {
+            let room = lz4_flex::block::get_maximum_output_size(raw_bytes);
+            if compressed.len() < room {
+                compressed.resize(room, 0);
             }
             // Worth the reader's work only where it saves something.
-            let limit = raw.len() - raw.len() / 16;
-            if let Ok(length) = lz4_flex::block::compress_into(raw, &mut self.compressed)
+            let limit = raw_bytes - raw_bytes / 16;
+            let raw = out.get(FRAME_HEADER_BYTES..).unwrap_or_default();
+            if let Ok(length) = lz4_flex::block::compress_into(raw, compressed)
                 && length <= limit
             {
-                stored = self.compressed.get(..length).unwrap_or(raw);
+                flags = FLAG_LZ4;
+                out.truncate(FRAME_HEADER_BYTES);
+                out.extend_from_slice(compressed.get(..length).unwrap_or_default());
             }
         }
+        let stored_bytes = out.len() - FRAME_HEADER_BYTES;
         let records: u64 = runs.iter().map(|run| run.len() as u64).sum();
-        let out = &mut self.frame;
-        out.clear();
-        out.extend_from_slice(FRAME_MAGIC);
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&if stored.len() == raw.len() { 0 } else { FLAG_LZ4 }.to_le_bytes());
-        out.extend_from_slice(&u32::try_from(records).map_err(|_| too_large())?.to_le_bytes());
-        out.extend_from_slice(&u32::try_from(stored.len()).map_err(|_| too_large())?.to_le_bytes());
-        out.extend_from_slice(&u32::try_from(raw.len()).map_err(|_| too_large())?.to_le_bytes());
-        out.extend_from_slice(&previous_crc.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&place.segment.to_le_bytes());
-        out.extend_from_slice(&first_lsn.0.to_le_bytes());
-        out.extend_from_slice(&base_time.0.to_le_bytes());
-        out.extend_from_slice(stored);
+        let short = |number: usize| u32::try_from(number).map(u32::to_le_bytes).map_err(|_| too_large());
+        set(out, 0, FRAME_MAGIC);
+        set(out, 8, &flags.to_le_bytes());
+        set(out, 12, &u32::try_from(records).map_err(|_| too_large())?.to_le_bytes());
+        set(out, 16, &short(stored_bytes)?);
+        set(out, 20, &short(raw_bytes)?);
+        set(out, 24, &previous_crc.to_le_bytes());
+        set(out, 32, &place.segment.to_le_bytes());
+        set(out, 40, &first_lsn.0.to_le_bytes());
+        set(out, 48, &base_time.0.to_le_bytes());
         out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
         let crc = place.crc(out.get(8..).unwrap_or_default());
         set(out, 4, &crc.to_le_bytes());
