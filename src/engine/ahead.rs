@@ -186,3 +186,96 @@ impl Drop for SetOnDrop<'_> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::engine::batch::{Cutting, Wanted, What};
+    use crate::event::{LogTime, RecordKind, Run, SourceId};
+
+    /// Prepares batches of three messages of one source with a column `n`.
+    fn preparer() -> Preparer {
+        let text = "[pipeline]\nname = \"p\"\nstate = \"s\"\n\
+                    [source.a]\ntype = \"stdin\"\ncolumns = { n = \"BIGINT\" }\n\
+                    [sink.o]\ntype = \"stdout\"\nfrom = \"a\"\n";
+        let source = config::parse("f.toml", text).expect("valid").sources.remove(0);
+        let cutting = Cutting { by_id: [(SourceId(0), 0)].into(), batch_rows: 3, one_time: false };
+        Preparer::new(cutting, [Wanted { source, columns: vec![true; 4] }].into())
+    }
+
+    /// A frame of one connect record and so many messages.
+    fn frame(first: u64, messages: u64) -> Frame {
+        let mut data = Run::new(SourceId(0), RecordKind::Data, LogTime(1));
+        (1..=messages).for_each(|message| data.push(format!("{{\"n\":{}}}", first + message).as_bytes()));
+        let connect = Run::one(SourceId(0), RecordKind::Connect, LogTime(1), &[]);
+        Frame { first_lsn: Lsn(first), runs: vec![connect, data] }
+    }
+
+    /// What was prepared, as text.
+    fn told(frame: &Frame, prepared: &Prepared) -> String {
+        let steps = prepared.steps.iter().map(|step| match &step.what {
+            What::Control { lsn, .. } => format!("{lsn}: control"),
+            What::Batch(taken) => {
+                let of = |taken: &crate::engine::batch::Taken| {
+                    let first = taken.data.first().map_or(Lsn::ZERO, |part| part.first_lsn);
+                    format!("{first}: {:?}", taken.decoded.as_ref().map(|decoded| &decoded.columns))
+                };
+                taken.iter().map(of).collect::<String>()
+            }
+        });
+        format!("{}: {}", frame.first_lsn, steps.collect::<Vec<_>>().join("; "))
+    }
+
+    #[test]
+    fn any_number_of_threads_gives_the_same_in_the_same_order() {
+        let frames: Vec<Frame> = (0..200).map(|at| frame(1 + at * 10, 9)).collect();
+        let mut own = preparer();
+        let expected: Vec<String> =
+            frames.iter().map(|frame| told(frame, &own.prepare(frame, Lsn(frame.first_lsn.0 - 1)))).collect();
+        assert!(expected[0].starts_with("1: 1: control; 2: Some") && expected[0].matches("Some").count() == 3);
+        for threads in [0, 1, 4] {
+            let mut ahead = Ahead::start(threads, &own).expect("threads");
+            let mut found = Vec::new();
+            for frame in &frames {
+                let after = ahead.last_lsn().unwrap_or(Lsn(frame.first_lsn.0 - 1));
+                assert_eq!(after.plus(1), frame.first_lsn);
+                ahead.push(frame.clone(), after);
+                while !ahead.has_room() && !ahead.is_empty() {
+                    let (frame, prepared) = ahead.pop(&mut own).expect("a frame").expect("prepared");
+                    found.push(told(&frame, &prepared));
+                }
+            }
+            while let Some(popped) = ahead.pop(&mut own) {
+                let (frame, prepared) = popped.expect("prepared");
+                found.push(told(&frame, &prepared));
+            }
+            assert!(found == expected, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn only_what_is_behind_the_place_is_prepared() {
+        let frame = frame(1, 9);
+        let prepared = preparer().prepare(&frame, Lsn(8));
+        assert_eq!(told(&frame, &prepared).matches("Some").count(), 1);
+        let What::Batch(taken) = &prepared.steps[0].what else { panic!("no batch") };
+        assert_eq!(taken[0].data[0].first_lsn, Lsn(9));
+        assert_eq!(taken[0].data[0].messages(&frame).iter().next(), Some(&b"{\"n\":9}"[..]));
+    }
+
+    #[test]
+    fn a_frame_whose_thread_is_gone_is_an_error() {
+        let mut ahead = Ahead::start(0, &preparer()).expect("threads");
+        ahead.push(frame(1, 1), Lsn::ZERO);
+        let job = Arc::clone(&ahead.frames[0]);
+        let thread = std::thread::spawn(move || {
+            *lock(&job.state) = State::Running;
+            let _done = SetOnDrop { job: &job, state: State::Lost };
+            panic!("a bug");
+        });
+        assert!(thread.join().is_err());
+        let popped = ahead.pop(&mut preparer()).expect("a frame");
+        assert!(matches!(popped, Err(EngineError::Panic { .. })));
+    }
+}
