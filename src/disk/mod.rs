@@ -205,14 +205,6 @@ pub trait DiskFile: Send + Sync {
         self.write_all_at(bytes, self.length()?)
     }
 
-    /// Makes a new, empty file this long, with blocks of its own that read as zeros without having been written. False: the
-    /// file system has no such blocks. The first sync behind a write into such a block costs more than one into a block that
-    /// was written before.
-    ///
-    /// # Errors
-    /// As `fallocate(2)`.
-    fn allocate(&self, length: u64) -> io::Result<bool>;
-
     /// Writes zeros from `from` up to `to`: blocks that later overwrites need not allocate.
     ///
     /// # Errors

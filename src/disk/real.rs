@@ -5,8 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{FallocateFlags, FlockOperation, flock};
-use rustix::io::Errno;
+use rustix::fs::{FlockOperation, flock};
 
 use super::{Access, Disk, DiskFile, Lock};
 
@@ -110,14 +109,6 @@ impl DiskFile for File {
         File::set_len(self, length)
     }
 
-    fn allocate(&self, length: u64) -> io::Result<bool> {
-        match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, length) {
-            Ok(()) => Ok(true),
-            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
-
     fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -133,7 +124,7 @@ impl DiskFile for File {
     fn try_lock(&self) -> io::Result<bool> {
         match flock(self, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
-            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

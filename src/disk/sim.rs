@@ -638,10 +638,6 @@ impl DiskFile for SimFile {
         })
     }
 
-    fn allocate(&self, length: u64) -> io::Result<bool> {
-        self.set_len(length).map(|()| true)
-    }
-
     fn length(&self) -> io::Result<u64> {
         self.with(|_, inode| Ok(inode.live.len() as u64))
     }

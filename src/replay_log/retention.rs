@@ -1,6 +1,4 @@
 //! The ring of segment files: new ones are filled with zeros once, trimmed ones become spares, spares become segments.
-//! (Where frames are large, blocks are only allocated: that reads as zeros, too, and spares writing a segment twice; but the
-//! first sync of each block then changes the file's metadata.)
 //! An overwrite of blocks that are there already makes a sync touch no file-system metadata.
 //!
 //! Invariants:
@@ -19,8 +17,6 @@ use super::writer::{LogOptions, LogStats, SpaceWait, Wait};
 use crate::disk::{Access, Disk, DiskFile, is_no_space};
 use crate::event::Lsn;
 
-/// Mean length of frames (or a sixteenth of a segment) from which on a new segment is not filled with zeros.
-const LARGE_FRAME_BYTES: u64 = 64 << 10;
 /// Spares that are always kept for the next rolls; more only where there were as many rolls since the last trim.
 const SPARES_MIN: usize = 2;
 const WAIT_FIRST: Duration = Duration::from_millis(50);
@@ -57,8 +53,6 @@ pub(super) struct Segments {
     spares: Vec<u64>,
     /// Segments that were begun since the last trim: as many spares will be of use until the next one.
     begun: usize,
-    /// Frames written before the last segment was begun.
-    frames_before: u64,
     pub space_wait: SpaceWait,
     pub stats: LogStats,
 }
@@ -79,7 +73,6 @@ impl Segments {
             live,
             spares: Vec::new(),
             begun: 0,
-            frames_before: 0,
             space_wait: Box::new(|_| Wait::Stop),
             stats: LogStats::default(),
         }
@@ -126,7 +119,6 @@ impl Segments {
         self.disk.rename(&spare_path, &path).map_err(LogError::io("rename", &spare_path))?;
         self.sync_dir()?;
         self.begun += 1;
-        self.frames_before = self.stats.frames;
         self.live.push_back(Live {
             number: header.number,
             first_lsn: header.first_lsn,
@@ -154,13 +146,6 @@ impl Segments {
         self.sync_dir()
     }
 
-    /// Whether the last segment had so few syncs that dearer ones cost less than writing a segment of zeros first does.
-    fn frames_are_large(&self) -> bool {
-        let frames = self.stats.frames - self.frames_before;
-        let segment_bytes = self.options.segment_bytes;
-        frames > 0 && segment_bytes / frames >= LARGE_FRAME_BYTES.min(segment_bytes / 16)
-    }
-
     /// A spare of full length, made where there is none.
     fn take_spare(&mut self) -> Result<u64, LogError> {
         let mut waited = Waited::default();
@@ -171,15 +156,11 @@ impl Segments {
             // No spare is left, so any number is free.
             let path = self.dir.join(spare_name(1));
             let length = self.options.segment_bytes;
-            let large = self.frames_are_large();
-            let filled = self.disk.create(&path).and_then(|file| {
-                let is_allocated = large && file.allocate(length)?;
-                if is_allocated { Ok(0) } else { file.write_zeros(0, length).map(|()| length) }
-            });
+            let filled = self.disk.create(&path).and_then(|file| file.write_zeros(0, length));
             match filled {
-                Ok(written) => {
-                    self.stats.written_bytes += written;
-                    self.stats.device_bytes += written;
+                Ok(()) => {
+                    self.stats.written_bytes += length;
+                    self.stats.device_bytes += length;
                     waited.over(&path);
                     return Ok(1);
                 }

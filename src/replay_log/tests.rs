@@ -122,15 +122,6 @@ impl DiskFile for TestFile {
         self.0.set_len(length)
     }
 
-    fn allocate(&self, length: u64) -> io::Result<bool> {
-        if self.1.no_space.fetch_sub(1, Ordering::Relaxed) > 0 {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.1.no_space.store(0, Ordering::Relaxed);
-        self.1.change()?;
-        self.0.allocate(length)
-    }
-
     fn length(&self) -> io::Result<u64> {
         self.0.length()
     }
@@ -1040,23 +1031,6 @@ fn the_counters_add_up() {
     summarize(Arc::new(RealDisk), root.path(), &mut summary).unwrap();
     assert_eq!((summary.records(), summary.payload_bytes(), summary.frames()), (2, 8, 1));
     assert_eq!(stats.written_bytes - before.written_bytes, summary.frame_bytes() + 8);
-}
-
-#[test]
-fn a_segment_is_filled_with_zeros_unless_frames_are_large() {
-    for (frame_bytes, is_filled) in [(64, true), (5000, false)] {
-        let root = tempfile::tempdir().unwrap();
-        let (mut writer, _) = open_log(root.path()).unwrap();
-        let before = writer.stats();
-        while writer.stats().segments < 3 {
-            writer.append(vec![data(0, 1, &vec![b'x'; frame_bytes])]).unwrap();
-        }
-        let mut summary = Summary::default();
-        summarize(Arc::new(RealDisk), root.path(), &mut summary).unwrap();
-        let beside = writer.stats().written_bytes - before.written_bytes - summary.frame_bytes();
-        assert_eq!(beside >= 2 * SEGMENT_BYTES_MIN, is_filled, "{beside} bytes beside frames of {frame_bytes}");
-        assert_eq!(std::fs::metadata(segment_path(root.path(), 2)).unwrap().len(), SEGMENT_BYTES_MIN);
-    }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -168,10 +168,6 @@ impl DiskFile for BrokenFile {
         self.file.set_len(length)
     }
 
-    fn allocate(&self, length: u64) -> io::Result<bool> {
-        self.file.allocate(length)
-    }
-
     fn length(&self) -> io::Result<u64> {
         self.file.length()
     }
