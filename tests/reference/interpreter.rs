@@ -355,7 +355,7 @@ impl Interpreter {
         let seen = |call: &AggregateCall| {
             let argument = next(call.argument.is_some());
             let taken = next(call.filter.is_some()).is_none_or(|value| value.is_true());
-            Seen { taken, argument, slice: 0 }
+            Seen { taken, argument, place: 0 }
         };
         Some((key, calls.iter().map(seen).collect()))
     }
@@ -373,9 +373,7 @@ impl Interpreter {
                 Event::Row(row) => {
                     let Some((key, mut seen)) = self.seen(grouping, named, at, &row) else { continue };
                     let own = windows.of(&row);
-                    if matches!(grouping.window.kind, WindowKind::Hop { .. }) {
-                        seen.iter_mut().for_each(|seen| seen.slice = own[0].1);
-                    }
+                    seen.iter_mut().for_each(|seen| seen.place = windows.place(&own, watermark));
                     let last = own.iter().map(|(_, end)| *end).max().expect("a window");
                     if windows.over_at(last) <= watermark {
                         let time = row[grouping.window.time_column].millis().expect("a time");
