@@ -221,3 +221,54 @@ fn late_rows_of_cumulating_windows_are_listed_the_same_at_all_batch_sizes() {
         assert_eq!(row["x"], listed.join(","), "{line}");
     }
 }
+
+/// With OVER Flink computes averages and deviations from sums, each step in the argument's type.
+#[test]
+fn deviations_and_averages_with_over_wrap_as_in_flink() {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        r#"
+        pipeline = { name = "p" }
+        [source.t]
+        type = "tcp"
+        listen = "127.0.0.1:9000"
+        time = { column = "ts" }
+        columns = { ts = "TIMESTAMP_LTZ(3)", b = "TINYINT", s = "SMALLINT", i = "INT", l = "BIGINT", f = "FLOAT", d = "DOUBLE", c = "DECIMAL(6, 2)" }
+        [query.q]
+        sql = """SELECT VAR_POP(i) OVER w AS vp, VAR_SAMP(i) OVER w AS vs, STDDEV_POP(i) OVER w AS sp, STDDEV_SAMP(i) OVER w AS ss,
+                 AVG(b) OVER w AS ab, AVG(s) OVER w AS a2, AVG(i) OVER w AS ai, AVG(l) OVER w AS al
+                 FROM t WINDOW w AS (ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"""
+        [query.wide]
+        sql = """SELECT VAR_POP(b) OVER w AS vb, STDDEV_SAMP(b) OVER w AS sb, VAR_SAMP(l) OVER w AS vl,
+                 VAR_POP(c) OVER w AS vc, VAR_SAMP(c) OVER w AS wc, ROUND(STDDEV_POP(c) OVER w, 4) AS sc, AVG(c) OVER w AS ac,
+                 AVG(f) OVER w AS af, ROUND(VAR_POP(d) OVER w, 9) AS vd
+                 FROM t WINDOW w AS (ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"""
+        [sink.out]
+        type = "stdout"
+        from = "q"
+        [[test]]
+        name = "three rows"
+        [[test.input]]
+        source = "t"
+        rows = [
+          '{"ts":"2026-04-02T00:00:00Z","b":100,"s":30000,"i":1,"l":4000000000,"f":16777216,"d":1.5,"c":1.10}',
+          '{"ts":"2026-04-02T00:00:01Z","b":100,"s":30000,"i":2,"l":4000000001,"f":1,"d":2.5,"c":2.20}',
+          '{"ts":"2026-04-02T00:00:02Z","b":null,"s":30000,"i":2147483647,"l":4000000002,"f":1,"d":3.5,"c":2.25}',
+        ]
+        [test.expect]
+        q = [
+          '{"vp":0,"vs":null,"sp":0,"ss":null,"ab":100,"a2":30000,"ai":1,"al":4000000000}',
+          '{"vp":0,"vs":1,"sp":0,"ss":1,"ab":-28,"a2":-2768,"ai":1,"al":4000000000}',
+          '{"vp":1,"vs":2,"sp":1,"ss":1,"ab":-28,"a2":8154,"ai":-715827882,"al":4000000001}',
+        ]
+        wide = [
+          '{"vb":0,"sb":null,"vl":null,"vc":0.000000,"wc":null,"sc":0.0000,"ac":1.100000,"af":16777216.0,"vd":0.0}',
+          '{"vb":0,"sb":0,"vl":-9223372036854775807,"vc":0.302500,"wc":0.605000,"sc":0.5500,"ac":1.650000,"af":8388608.0,"vd":0.25}',
+          '{"vb":0,"sb":0,"vl":-3074457345618258602,"vc":0.281667,"wc":0.422500,"sc":0.5307,"ac":1.850000,"af":5592405.5,"vd":0.666666667}',
+        ]
+        "#,
+    );
+    let output = place.forebay(&["test", "p.toml"]);
+    assert_eq!(outcome(&output).0, 0, "{}{}", outcome(&output).1, String::from_utf8_lossy(&output.stdout));
+}

@@ -595,13 +595,21 @@ impl Generator<'_> {
             } else {
                 let number = *self.random.pick(&[Type::Int, Type::Big, Type::Double]);
                 let any = *self.random.pick(&[Type::Int, Type::Double, Type::Text]);
-                match self.random.below(7) {
+                match self.random.below(9) {
                     0 => "COUNT(*)".to_owned(),
                     1 => format!("COUNT({})", self.leaf(&from, any)),
                     2 => format!("SUM({})", self.value(&from, number, 1)),
                     3 => format!("AVG({})", self.value(&from, number, 1)),
                     4 => format!("MIN({})", self.leaf(&from, any)),
                     5 => format!("MAX({})", self.leaf(&from, any)),
+                    6 | 7 => {
+                        let f = self.pick(&["STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "AVG"]);
+                        let distinct = self.pick(&["", "", "DISTINCT "]);
+                        // Narrow types, whose squares and sums wrap.
+                        let to =
+                            self.pick(&["TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL(9, 2)", "DECIMAL(12, 8)"]);
+                        format!("{f}({distinct}CAST({} AS {to}))", self.value(&from, Type::Int, 1))
+                    }
                     _ => {
                         let f = self.pick(&["FIRST_VALUE", "LAST_VALUE"]);
                         format!("{f}({})", self.leaf(&from, any))

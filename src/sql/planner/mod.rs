@@ -5,6 +5,7 @@
 //! adds does not compile until it is decided on. Recursion is bounded: by the parser's limits, by
 //! [`expression::DEPTH_MAX`] and, since a CTE is planned anew where it is read, by [`NODES_MAX`].
 
+mod expanded;
 mod expression;
 mod from;
 mod grouping;
