@@ -781,6 +781,22 @@ impl Generator<'_> {
         let left = self.pick(&["a", "b"]);
         let kind = self.pick(&["JOIN", "LEFT JOIN"]);
         let more = self.pick(&["", "", " AND p.g > 1", " AND c.gain / p.g > 0"]);
+        if self.random.one_in(3) {
+            // The versions are the last rows of each key of a stream with late rows.
+            let name = format!("v{}", self.views.len());
+            let filter = self.pick(&["", " WHERE x IS NOT NULL"]);
+            let text = format!(
+                "SELECT k, x, ts AS since FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS rn \
+                 FROM a{filter}) WHERE rn = 1"
+            );
+            self.views.push((name.clone(), text));
+            let more = self.pick(&["", " AND p.m > 1", " AND p.k = 'x'", " AND c.x > 1"]);
+            let text = format!(
+                "SELECT p.ts, p.k, p.m, c.x, c.since FROM b AS p {kind} {name} FOR SYSTEM_TIME AS OF p.ts AS c \
+                 ON p.k = c.k{more}"
+            );
+            return (text, ());
+        }
         (
             format!(
                 "SELECT p.ts, p.k, p.g, c.gain, c.ts AS since FROM {left} AS p {kind} v FOR SYSTEM_TIME AS OF p.ts AS c ON p.k = \

@@ -326,6 +326,7 @@ impl Interpreter {
                         self.window_rank(stream, &named, rank, (window, *end_column, *by_time_descending))
                     }
                     RankKind::First => self.first_rows(stream, &named, rank, input.schema.time.expect("a time")),
+                    RankKind::Last => self.last_rows(stream, &named, rank, input.schema.time.expect("a time")),
                 }
             }
             Node::Join { left, right, join } => {
@@ -576,6 +577,27 @@ impl Interpreter {
             }
         }
         out
+    }
+
+    /// The rows of each key that are the last by time so far, as they come.
+    fn last_rows(&mut self, stream: Stream, named: &Named<'_>, rank: &RankSpec, time_column: usize) -> Stream {
+        let exprs: Vec<&Expr> = rank.keys.iter().collect();
+        let mut last: BTreeMap<Key, i64> = BTreeMap::new();
+        let mut uses = self.uses();
+        stream.map(|at, mut row| {
+            for key in uses.expired(self.now_ms(at)) {
+                last.remove(&key);
+            }
+            let Some(key) = self.values(&exprs, named, at, &row) else { return Vec::new() };
+            let (key, time) = (Key(key), row[time_column].millis().expect("a time"));
+            if last.get(&key).is_some_and(|last| time < *last) {
+                return Vec::new();
+            }
+            uses.used(&key, self.now_ms(at));
+            last.insert(key, time);
+            row.push(Value::Int(1));
+            vec![row]
+        })
     }
 }
 
