@@ -472,6 +472,10 @@ fn read_sink(
     let from = from.and_then(|from| match plan::resolve_stream(&from, sources, queries) {
         plan::Resolved::Stream(stream, fields, columns) => Some((stream, fields, columns)),
         plan::Resolved::Broken => None,
+        plan::Resolved::Updates => {
+            section.problem_at("from", crate::sql::UPDATES, Some(crate::sql::updates_help(&from)));
+            None
+        }
         plan::Resolved::Unknown => {
             let help = stream_help(&from, sources, names)?;
             section.problem_at("from", format!("`{from}` names nothing that a sink can read"), Some(help));

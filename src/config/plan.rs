@@ -300,6 +300,8 @@ pub(super) enum Resolved {
     Stream(Stream, Vec<Field>, Vec<usize>),
     /// It exists, but has an error of its own that is reported already.
     Broken,
+    /// A query whose rows take the place of earlier ones.
+    Updates,
     Unknown,
 }
 
@@ -320,6 +322,7 @@ pub(super) fn resolve_stream(from: &str, sources: &[Source], queries: &[(String,
     }
     match (queries.iter().find(|(name, _)| name == base), side) {
         (Some((_, None)), _) => Resolved::Broken,
+        (Some((_, Some(query))), None) if query.plan.gives_updates() => Resolved::Updates,
         (Some((_, Some(query))), None) => whole(Stream::Query(base.to_owned()), query.plan.schema.fields.clone()),
         (Some(_), Some("late")) => whole(Stream::Late(base.to_owned()), LateRows::fields()),
         (Some(_), Some("errors")) => whole(Stream::Errors(base.to_owned()), ErrorRows::fields()),

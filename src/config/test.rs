@@ -127,6 +127,11 @@ impl Known<'_> {
         let (stream, fields, columns) = match plan::resolve_stream(&stream.value, self.sources, self.queries) {
             plan::Resolved::Stream(stream, fields, columns) => (stream, fields, columns),
             plan::Resolved::Broken => return None,
+            plan::Resolved::Updates => {
+                let help = crate::sql::updates_help(&stream.value);
+                section.problem(stream.span.clone(), crate::sql::UPDATES, Some(help));
+                return None;
+            }
             plan::Resolved::Unknown => {
                 let help = stream_help(&stream.value, self.sources, self.names)?;
                 let message = format!("`{}` names nothing whose rows a test can expect", stream.value);

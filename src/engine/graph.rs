@@ -20,6 +20,7 @@ use crate::operator::filter::Filter;
 use crate::operator::first_row::{self, FirstRow};
 use crate::operator::interval_join::{self, IntervalJoin};
 use crate::operator::join::{Condition, Side};
+use crate::operator::last_row::{self, LastRow};
 use crate::operator::lookup_join::{self, LookupJoin};
 use crate::operator::match_recognize::{self, MatchRecognize};
 use crate::operator::over::{self, Over};
@@ -291,6 +292,13 @@ impl Builder<'_> {
                         let state = self.keyed(&name);
                         let operator = FirstRow::new(named, time, rank.keys.clone(), empty, state)?;
                         Box::new(operator.retaining(Retention::new(self.state_ttl)))
+                    }
+                    RankKind::Last => {
+                        value_type = last_row::VALUE_TYPE;
+                        let time = input.schema.time.unwrap_or_default();
+                        let retention = Retention::new(self.state_ttl);
+                        let state = self.keyed(&name);
+                        Box::new(LastRow::new(named, time, rank.keys.clone(), retention, state)?)
                     }
                 }
             }

@@ -24,6 +24,7 @@ pub mod fired;
 pub mod first_row;
 pub mod interval_join;
 pub mod join;
+pub mod last_row;
 pub mod lookup_join;
 pub mod match_recognize;
 pub mod merge;

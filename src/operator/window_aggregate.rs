@@ -3,10 +3,13 @@
 //! State: namespace = the end of a slice on the wall clock (see `window.rs`), key = the grouping keys as comparable
 //! bytes, value = one accumulator per aggregate. A window's result is its slices merged in order of time, those of a
 //! hopping one from the last one back, as Flink's `HoppingSlicesIterable` has them, which LISTAGG shows; a slice goes
-//! when the last window that contains it has fired, so the state is bounded by the windows that are open. (Of cumulating
-//! windows the slices that have fired are merged into one, so that each result costs two merges.) A row is late when
-//! the last window that it falls into is over, and goes to the query's late output; until then it counts in those that
-//! have not fired. So rows counted + late rows + rows that failed = input rows.
+//! when the last window that contains it has fired, so the state is bounded by the windows that are open. A row is late
+//! when the last window that it falls into is over, and goes to the query's late output; until then it counts in those
+//! that have not fired. So rows counted + late rows + rows that failed = input rows.
+//!
+//! Of cumulating windows the slices that have fired are merged into the first one, so that each result costs two merges;
+//! and what still comes for a slice that has fired goes there too, behind what is listed of it: as in Flink's
+//! `CumulativeSliceAssigner` (`mergeSlices`) and `SliceSharedSyncStateWindowAggProcessor` (`sliceStateMergeTarget`).
 //!
 //! Which windows are still to fire follows from the open slices and the watermark, so only the watermark is saved.
 
@@ -147,16 +150,14 @@ impl WindowAggregate {
                 continue;
             }
             // Only where wall-clock times are skipped is an earlier window still to fire.
-            let compact = self.cumulating && pending.ends.range(first..end).next().is_none();
+            let compact = self.cumulating && slices != [first] && pending.ends.range(first..end).next().is_none();
             let keep = compact && pending.needs(end, &output.assigner);
             let take = |slice| compact || !pending.needs(slice, &output.assigner);
             let mut kept = Vec::new();
-            let mut merge: fn(&mut Group, Group) = Group::merge;
             if self.hopping {
                 slices.reverse();
-                merge = Group::append;
             }
-            for entry in state.merged_entries(&slices, take, merge) {
+            for entry in state.merged_entries(&slices, take, Group::append) {
                 let (key, group) = entry?;
                 if keep {
                     kept.push((key.clone(), group.clone()));
@@ -165,7 +166,7 @@ impl WindowAggregate {
                 output.emit_full(fired, emit)?;
             }
             for (key, group) in kept {
-                state.entry(end, &key, || group)?;
+                state.entry(first, &key, || group)?;
             }
         }
         Ok(())
@@ -189,7 +190,7 @@ impl Operator for WindowAggregate {
         let arguments = self.output.aggregation.arguments(&evaluated);
         let input = &evaluated.input;
         let mut fired = Fired::default();
-        // The slice of the row before, if no mark came between: it is not late and has its windows.
+        // The slice of the row before and where it counts, if no mark came between: it is not late and has its windows.
         let mut open = None;
         for event in input.timeline(self.time_column) {
             let (row, position, time) = match event {
@@ -201,19 +202,31 @@ impl Operator for WindowAggregate {
                 }
                 Event::Row(row, position, time) => (row, position, time),
             };
-            let slice = self.output.assigner.slice_of(time);
-            if open != Some(slice) {
-                if self.output.assigner.over_at(self.output.assigner.last_end(slice)) <= self.clock.watermark {
-                    let time = self.output.assigner.event_time_of(time);
-                    let named = &self.output.aggregation.named;
-                    sides.late.push(named, (&input.columns, row), position, time, self.clock.watermark);
-                    continue;
+            let of = self.output.assigner.slice_of(time);
+            let slice = match open {
+                Some((known, slice)) if known == of => slice,
+                _ => {
+                    if self.output.assigner.over_at(self.output.assigner.last_end(of)) <= self.clock.watermark {
+                        let time = self.output.assigner.event_time_of(time);
+                        let named = &self.output.aggregation.named;
+                        sides.late.push(named, (&input.columns, row), position, time, self.clock.watermark);
+                        continue;
+                    }
+                    let mut slice = of;
+                    if self.cumulating && self.output.assigner.over_at(slice) <= self.clock.watermark {
+                        let first = self.output.assigner.first_slice(slice);
+                        // Only where wall-clock times are skipped is an earlier window still to fire.
+                        if self.pending.ends.range(first..slice).next().is_none() {
+                            slice = first;
+                        }
+                    }
+                    if !self.state.namespaces().contains(&slice) {
+                        self.pending.add(slice, self.state.namespaces(), &self.output.assigner, self.clock.watermark);
+                    }
+                    open = Some((of, slice));
+                    slice
                 }
-                if !self.state.namespaces().contains(&slice) {
-                    self.pending.add(slice, self.state.namespaces(), &self.output.assigner, self.clock.watermark);
-                }
-                open = Some(slice);
-            }
+            };
             let empty = self.output.aggregation.empty();
             arguments.fold(row, self.state.entry(slice, self.output.aggregation.key(row), || empty.clone())?);
         }

@@ -56,6 +56,7 @@ use thiserror::Error;
 use crate::expr::Schema;
 use crate::settings::{self, Problem, nearest};
 use plan::{Plan, WindowProperty, WindowSpec};
+pub use planner::{UPDATES, updates_help};
 use text::Text;
 pub use types::parse_type;
 
@@ -102,6 +103,8 @@ pub struct Catalog {
     /// Columns of the primary keys of versioned tables and of lookup tables.
     keys: BTreeMap<String, Vec<String>>,
     lookups: BTreeSet<String>,
+    /// Queries whose rows take the place of earlier ones.
+    updates: BTreeSet<String>,
 }
 
 impl Catalog {
@@ -119,6 +122,9 @@ impl Catalog {
         let times = planner::time_columns(plan, self);
         if times.len() > 1 {
             self.times.insert(name.clone(), times);
+        }
+        if plan.gives_updates() {
+            self.updates.insert(name.clone());
         }
         self.add(name, plan.schema.clone());
     }
@@ -152,6 +158,10 @@ impl Catalog {
     /// Whether the relation is a lookup table.
     pub fn is_lookup(&self, name: &str) -> bool {
         self.lookups.contains(name)
+    }
+
+    fn gives_updates(&self, name: &str) -> bool {
+        self.updates.contains(name)
     }
 
     /// The columns of a relation's primary key.

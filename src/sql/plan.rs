@@ -38,6 +38,15 @@ impl Plan {
         }
     }
 
+    /// Whether rows take the place of earlier ones: such a query is nothing but the versions of a table.
+    pub fn gives_updates(&self) -> bool {
+        match &self.node {
+            Node::Project { input, .. } | Node::Filter { input, .. } => input.gives_updates(),
+            Node::Rank { rank, .. } => rank.kind == RankKind::Last,
+            _ => false,
+        }
+    }
+
     /// As [`Plan::inputs`], to be changed.
     pub fn inputs_mut(&mut self) -> Vec<&mut Plan> {
         match &mut self.node {
@@ -177,6 +186,8 @@ pub enum RankKind {
     },
     /// When the watermark passes the row's time: the first row by the time attribute.
     First,
+    /// Never: the last row by the time attribute. Each one takes the place of that before, as the versions of a table do.
+    Last,
 }
 
 /// One expression of ORDER BY.

@@ -155,3 +155,120 @@ fn a_hopping_window_lists_its_last_slice_first() {
     }
     assert!(turned > 20, "{turned}");
 }
+
+/// What comes late goes behind what has fired by then, in front of the slices that fire later. (Flink cannot merge
+/// JSON_ARRAYAGG: here it stays in the order of the log.)
+#[test]
+fn a_cumulating_window_lists_late_rows_behind_what_has_fired() {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        r#"
+        pipeline = { name = "p" }
+        [source.t]
+        type = "tcp"
+        listen = "127.0.0.1:9000"
+        time = { column = "ts" }
+        columns = { ts = "TIMESTAMP_LTZ(3)", k = "STRING", s = "STRING" }
+        [query.q]
+        sql = """SELECT EXTRACT(SECOND FROM window_end) AS w, k, LISTAGG(s) AS l, ARRAY_AGG(s) AS a, JSON_ARRAYAGG(s) AS j
+                 FROM CUMULATE(TABLE t, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '30' SECOND)
+                 GROUP BY window_start, window_end, k"""
+        [sink.out]
+        type = "stdout"
+        from = "q"
+        [[test]]
+        name = "late rows of slices that have fired"
+        [[test.input]]
+        source = "t"
+        rows = [
+          '{"ts":"2026-04-02T00:00:01Z","k":"x","s":"a1"}',
+          '{"ts":"2026-04-02T00:00:11Z","k":"x","s":"b1"}',
+          '{"ts":"2026-04-02T00:00:02Z","k":"x","s":"a2"}',
+          '{"ts":"2026-04-02T00:00:03Z","k":"y","s":"a3"}',
+          '{"ts":"2026-04-02T00:00:21Z","k":"x","s":"c1"}',
+          '{"ts":"2026-04-02T00:00:12Z","k":"x","s":"b2"}',
+          '{"ts":"2026-04-02T00:00:04Z","k":"x","s":"a4"}',
+          '{"ts":"2026-04-02T00:00:22Z","k":"x","s":"c2"}',
+          '{"ts":"2026-04-02T00:00:13Z","k":"y","s":"b3"}',
+        ]
+        [test.expect]
+        q = [
+          '{"w":10,"k":"x","l":"a1","a":["a1"],"j":"[\"a1\"]"}',
+          '{"w":20,"k":"x","l":"a1,a2,b1","a":["a1","a2","b1"],"j":"[\"a1\",\"b1\",\"a2\"]"}',
+          '{"w":20,"k":"y","l":"a3","a":["a3"],"j":"[\"a3\"]"}',
+          '{"w":30,"k":"x","l":"a1,a2,b1,b2,a4,c1,c2","a":["a1","a2","b1","b2","a4","c1","c2"],"j":"[\"a1\",\"b1\",\"a2\",\"c1\",\"b2\",\"a4\",\"c2\"]"}',
+          '{"w":30,"k":"y","l":"a3,b3","a":["a3","b3"],"j":"[\"a3\",\"b3\"]"}',
+        ]
+        "#,
+    );
+    let output = place.forebay(&["test", "p.toml"]);
+    assert_eq!(outcome(&output).0, 0, "{}{}", outcome(&output).1, String::from_utf8_lossy(&output.stdout));
+}
+
+/// The same through checkpoints and a crash.
+#[test]
+fn late_rows_of_cumulating_windows_are_listed_the_same_at_all_batch_sizes() {
+    let given = at_all_batch_sizes(
+        "SELECT window_start, window_end, LISTAGG(CAST(seq AS STRING)) AS x, ARRAY_AGG(seq) AS y \
+         FROM CUMULATE(TABLE plant, DESCRIPTOR(ts), INTERVAL '5' SECOND, INTERVAL '1' MINUTE) \
+         GROUP BY window_start, window_end",
+    );
+    assert!(given.rows.lines().count() > 100, "{}", given.rows);
+    for line in given.rows.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let listed: Vec<String> = row["y"].as_array().unwrap().iter().map(ToString::to_string).collect();
+        assert_eq!(row["x"], listed.join(","), "{line}");
+    }
+}
+
+/// With OVER Flink computes averages and deviations from sums, each step in the argument's type.
+#[test]
+fn deviations_and_averages_with_over_wrap_as_in_flink() {
+    let place = Place::new();
+    place.write(
+        "p.toml",
+        r#"
+        pipeline = { name = "p" }
+        [source.t]
+        type = "tcp"
+        listen = "127.0.0.1:9000"
+        time = { column = "ts" }
+        columns = { ts = "TIMESTAMP_LTZ(3)", b = "TINYINT", s = "SMALLINT", i = "INT", l = "BIGINT", f = "FLOAT", d = "DOUBLE", c = "DECIMAL(6, 2)" }
+        [query.q]
+        sql = """SELECT VAR_POP(i) OVER w AS vp, VAR_SAMP(i) OVER w AS vs, STDDEV_POP(i) OVER w AS sp, STDDEV_SAMP(i) OVER w AS ss,
+                 AVG(b) OVER w AS ab, AVG(s) OVER w AS a2, AVG(i) OVER w AS ai, AVG(l) OVER w AS al
+                 FROM t WINDOW w AS (ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"""
+        [query.wide]
+        sql = """SELECT VAR_POP(b) OVER w AS vb, STDDEV_SAMP(b) OVER w AS sb, VAR_SAMP(l) OVER w AS vl,
+                 VAR_POP(c) OVER w AS vc, VAR_SAMP(c) OVER w AS wc, ROUND(STDDEV_POP(c) OVER w, 4) AS sc, AVG(c) OVER w AS ac,
+                 AVG(f) OVER w AS af, ROUND(VAR_POP(d) OVER w, 9) AS vd
+                 FROM t WINDOW w AS (ORDER BY ts ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"""
+        [sink.out]
+        type = "stdout"
+        from = "q"
+        [[test]]
+        name = "three rows"
+        [[test.input]]
+        source = "t"
+        rows = [
+          '{"ts":"2026-04-02T00:00:00Z","b":100,"s":30000,"i":1,"l":4000000000,"f":16777216,"d":1.5,"c":1.10}',
+          '{"ts":"2026-04-02T00:00:01Z","b":100,"s":30000,"i":2,"l":4000000001,"f":1,"d":2.5,"c":2.20}',
+          '{"ts":"2026-04-02T00:00:02Z","b":null,"s":30000,"i":2147483647,"l":4000000002,"f":1,"d":3.5,"c":2.25}',
+        ]
+        [test.expect]
+        q = [
+          '{"vp":0,"vs":null,"sp":0,"ss":null,"ab":100,"a2":30000,"ai":1,"al":4000000000}',
+          '{"vp":0,"vs":1,"sp":0,"ss":1,"ab":-28,"a2":-2768,"ai":1,"al":4000000000}',
+          '{"vp":1,"vs":2,"sp":1,"ss":1,"ab":-28,"a2":8154,"ai":-715827882,"al":4000000001}',
+        ]
+        wide = [
+          '{"vb":0,"sb":null,"vl":null,"vc":0.000000,"wc":null,"sc":0.0000,"ac":1.100000,"af":16777216.0,"vd":0.0}',
+          '{"vb":0,"sb":0,"vl":-9223372036854775807,"vc":0.302500,"wc":0.605000,"sc":0.5500,"ac":1.650000,"af":8388608.0,"vd":0.25}',
+          '{"vb":0,"sb":0,"vl":-3074457345618258602,"vc":0.281667,"wc":0.422500,"sc":0.5307,"ac":1.850000,"af":5592405.5,"vd":0.666666667}',
+        ]
+        "#,
+    );
+    let output = place.forebay(&["test", "p.toml"]);
+    assert_eq!(outcome(&output).0, 0, "{}{}", outcome(&output).1, String::from_utf8_lossy(&output.stdout));
+}

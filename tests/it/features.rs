@@ -34,7 +34,7 @@ fn features() -> Vec<Feature> {
     toml::from_str::<Features>(&text).expect("features").feature
 }
 
-/// The tables of the conformance cases.
+/// The tables of the conformance cases, and a view of the last row of each key.
 fn catalog() -> Catalog {
     let mut text = "pipeline = { name = \"p\" }\n[sink.out]\ntype = \"stdout\"\nfrom = \"plant\"\n".to_owned();
     for (name, columns, _) in TABLES {
@@ -58,6 +58,9 @@ fn catalog() -> Catalog {
             catalog.add_key(&source.name, source.key.clone());
         }
     }
+    let latest = "SELECT ts, device, temp FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY device ORDER BY ts DESC) AS rn \
+                  FROM plant) WHERE rn = 1";
+    catalog.add_query("latest", &plan_query(latest, &catalog).expect("a view"));
     catalog
 }
 

@@ -41,4 +41,5 @@ mod support;
 mod tcp;
 mod torn;
 mod values;
+mod versioned_views;
 mod versions;

@@ -1,6 +1,6 @@
 //! Aggregates over a list of rows, from scratch for each result.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 
 use forebay::expr::aggregate::{AggregateKind, Parameter};
 use forebay::expr::{AggregateCall, DataType};
@@ -13,15 +13,15 @@ use crate::value::{Key, Value};
 pub struct Seen {
     pub taken: bool,
     pub argument: Option<Value>,
-    /// The stretch of a hopping window that the row is in. Flink puts these together from the last one back.
-    pub slice: i64,
+    /// Where LISTAGG has the row among the others of its window: see [`crate::windows::Windows::place`].
+    pub place: i64,
 }
 
 /// The aggregate of rows, which stand in the order of the log.
 pub fn aggregate<'a>(call: &AggregateCall, rows: impl Iterator<Item = &'a Seen>) -> Value {
     let mut rows: Vec<&Seen> = rows.collect();
     if call.kind == AggregateKind::ListAgg && !call.distinct {
-        rows.sort_by_key(|seen| Reverse(seen.slice));
+        rows.sort_by_key(|seen| seen.place);
     }
     let mut values: Vec<Option<Value>> = rows
         .into_iter()

@@ -595,13 +595,21 @@ impl Generator<'_> {
             } else {
                 let number = *self.random.pick(&[Type::Int, Type::Big, Type::Double]);
                 let any = *self.random.pick(&[Type::Int, Type::Double, Type::Text]);
-                match self.random.below(7) {
+                match self.random.below(9) {
                     0 => "COUNT(*)".to_owned(),
                     1 => format!("COUNT({})", self.leaf(&from, any)),
                     2 => format!("SUM({})", self.value(&from, number, 1)),
                     3 => format!("AVG({})", self.value(&from, number, 1)),
                     4 => format!("MIN({})", self.leaf(&from, any)),
                     5 => format!("MAX({})", self.leaf(&from, any)),
+                    6 | 7 => {
+                        let f = self.pick(&["STDDEV_POP", "STDDEV_SAMP", "VAR_POP", "VAR_SAMP", "AVG"]);
+                        let distinct = self.pick(&["", "", "DISTINCT "]);
+                        // Narrow types, whose squares and sums wrap.
+                        let to =
+                            self.pick(&["TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL(9, 2)", "DECIMAL(12, 8)"]);
+                        format!("{f}({distinct}CAST({} AS {to}))", self.value(&from, Type::Int, 1))
+                    }
                     _ => {
                         let f = self.pick(&["FIRST_VALUE", "LAST_VALUE"]);
                         format!("{f}({})", self.leaf(&from, any))
@@ -773,6 +781,22 @@ impl Generator<'_> {
         let left = self.pick(&["a", "b"]);
         let kind = self.pick(&["JOIN", "LEFT JOIN"]);
         let more = self.pick(&["", "", " AND p.g > 1", " AND c.gain / p.g > 0"]);
+        if self.random.one_in(3) {
+            // The versions are the last rows of each key of a stream with late rows.
+            let name = format!("v{}", self.views.len());
+            let filter = self.pick(&["", " WHERE x IS NOT NULL"]);
+            let text = format!(
+                "SELECT k, x, ts AS since FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS rn \
+                 FROM a{filter}) WHERE rn = 1"
+            );
+            self.views.push((name.clone(), text));
+            let more = self.pick(&["", " AND p.m > 1", " AND p.k = 'x'", " AND c.x > 1"]);
+            let text = format!(
+                "SELECT p.ts, p.k, p.m, c.x, c.since FROM b AS p {kind} {name} FOR SYSTEM_TIME AS OF p.ts AS c \
+                 ON p.k = c.k{more}"
+            );
+            return (text, ());
+        }
         (
             format!(
                 "SELECT p.ts, p.k, p.g, c.gain, c.ts AS since FROM {left} AS p {kind} v FOR SYSTEM_TIME AS OF p.ts AS c ON p.k = \

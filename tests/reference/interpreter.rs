@@ -326,6 +326,7 @@ impl Interpreter {
                         self.window_rank(stream, &named, rank, (window, *end_column, *by_time_descending))
                     }
                     RankKind::First => self.first_rows(stream, &named, rank, input.schema.time.expect("a time")),
+                    RankKind::Last => self.last_rows(stream, &named, rank, input.schema.time.expect("a time")),
                 }
             }
             Node::Join { left, right, join } => {
@@ -355,7 +356,7 @@ impl Interpreter {
         let seen = |call: &AggregateCall| {
             let argument = next(call.argument.is_some());
             let taken = next(call.filter.is_some()).is_none_or(|value| value.is_true());
-            Seen { taken, argument, slice: 0 }
+            Seen { taken, argument, place: 0 }
         };
         Some((key, calls.iter().map(seen).collect()))
     }
@@ -373,9 +374,7 @@ impl Interpreter {
                 Event::Row(row) => {
                     let Some((key, mut seen)) = self.seen(grouping, named, at, &row) else { continue };
                     let own = windows.of(&row);
-                    if matches!(grouping.window.kind, WindowKind::Hop { .. }) {
-                        seen.iter_mut().for_each(|seen| seen.slice = own[0].1);
-                    }
+                    seen.iter_mut().for_each(|seen| seen.place = windows.place(&own, watermark));
                     let last = own.iter().map(|(_, end)| *end).max().expect("a window");
                     if windows.over_at(last) <= watermark {
                         let time = row[grouping.window.time_column].millis().expect("a time");
@@ -578,6 +577,27 @@ impl Interpreter {
             }
         }
         out
+    }
+
+    /// The rows of each key that are the last by time so far, as they come.
+    fn last_rows(&mut self, stream: Stream, named: &Named<'_>, rank: &RankSpec, time_column: usize) -> Stream {
+        let exprs: Vec<&Expr> = rank.keys.iter().collect();
+        let mut last: BTreeMap<Key, i64> = BTreeMap::new();
+        let mut uses = self.uses();
+        stream.map(|at, mut row| {
+            for key in uses.expired(self.now_ms(at)) {
+                last.remove(&key);
+            }
+            let Some(key) = self.values(&exprs, named, at, &row) else { return Vec::new() };
+            let (key, time) = (Key(key), row[time_column].millis().expect("a time"));
+            if last.get(&key).is_some_and(|last| time < *last) {
+                return Vec::new();
+            }
+            uses.used(&key, self.now_ms(at));
+            last.insert(key, time);
+            row.push(Value::Int(1));
+            vec![row]
+        })
     }
 }
 

@@ -118,7 +118,7 @@ fn results(known: &mut Known, spec: &OverSpec, time: i64, rows: Vec<Waiting>) ->
                 OverFunction::Aggregate(aggregate_call) => {
                     let seen: Vec<Seen> = frame(&known.past, spec.frame, time)
                         .iter()
-                        .map(|(_, args)| Seen { taken: true, argument: args[index].first().cloned(), slice: 0 })
+                        .map(|(_, args)| Seen { taken: true, argument: args[index].first().cloned(), place: 0 })
                         .collect();
                     aggregate(aggregate_call, seen.iter())
                 }

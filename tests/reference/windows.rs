@@ -56,6 +56,19 @@ impl Windows<'_> {
         windows
     }
 
+    /// Where lists have a row among the others of a window: hopping windows are put together from the last slice back;
+    /// cumulating ones in the order of the slices, but a row whose slice has fired goes behind what has fired by then.
+    pub fn place(&self, own: &[(i64, i64)], watermark: i64) -> i64 {
+        let slice = own[0].1;
+        match self.spec.kind {
+            WindowKind::Hop { .. } => -slice,
+            WindowKind::Cumulate { .. } => {
+                own.iter().map(|(_, end)| *end).filter(|end| self.over_at(*end) <= watermark).max().unwrap_or(slice)
+            }
+            _ => 0,
+        }
+    }
+
     /// The watermark at which the window with this end is over: its last millisecond, the later one where the wall clock
     /// shows it twice.
     pub fn over_at(&self, end: i64) -> i64 {

@@ -109,6 +109,7 @@ impl fmt::Display for RankText<'_> {
         match kind {
             RankKind::Window { window, .. } => write!(f, "in {}", Window(window, self.1))?,
             RankKind::First => f.write_str("the first of each key")?,
+            RankKind::Last => f.write_str("the last of each key")?,
         }
         write!(f, ": PARTITION BY {} ORDER BY", list(keys, self.1))?;
         for RankOrder { expr, descending, nulls_first } in order {
@@ -136,6 +137,7 @@ pub(super) fn rank_bound(rank: &RankSpec) -> String {
             "bounded by the number of keys: one entry for each; and a row where the watermark has not passed it"
                 .to_owned()
         }
+        RankKind::Last => "bounded by the number of keys: the time of the last row of each".to_owned(),
     }
 }
 
@@ -187,7 +189,7 @@ pub(super) fn kept_by_keys(node: &Node) -> Option<String> {
             Frame::Rows { preceding: Some(rows) } => format!("OVER keeps {rows} rows of each key"),
             _ => "OVER keeps an entry of each key".to_owned(),
         }),
-        Node::Rank { rank: RankSpec { kind: RankKind::First, .. }, .. } => {
+        Node::Rank { rank: RankSpec { kind: RankKind::First | RankKind::Last, .. }, .. } => {
             Some("the deduplication keeps an entry of each key".to_owned())
         }
         Node::Join { join: JoinSpec { method: JoinMethod::Temporal { .. }, .. }, .. } => {

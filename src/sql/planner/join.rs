@@ -72,7 +72,10 @@ impl Planner<'_> {
                 if let TableFactor::Table { version, .. } = &mut table {
                     *version = None;
                 }
-                (self.factor(&table)?, Some((at, name.0.last().and_then(|part| part.as_ident()))))
+                self.versioned = true;
+                let table = self.factor(&table);
+                self.versioned = false;
+                (table?, Some((at, name.0.last().and_then(|part| part.as_ident()))))
             }
             _ => (self.factor(relation)?, None),
         };
@@ -426,7 +429,7 @@ pub(in crate::sql) fn time_columns(plan: &Plan, catalog: &Catalog) -> Vec<usize>
 }
 
 /// The columns of a query's primary key, where it has one, as far as Flink sees it without looking at the rows: that of a
-/// versioned table that is passed on, or what a keep-first deduplication is partitioned by.
+/// versioned table that is passed on, or what a deduplication is partitioned by.
 pub(in crate::sql) fn primary_key(plan: &Plan, catalog: &Catalog) -> Option<Vec<usize>> {
     key_columns(plan, catalog).map(|(columns, _)| columns)
 }
@@ -444,10 +447,16 @@ fn key_columns(plan: &Plan, catalog: &Catalog) -> Option<(Vec<usize>, bool)> {
             Some((columns.into_iter().map(position).collect::<Option<Vec<usize>>>()?, is_single))
         }
         // Where a key has several rows, one that is left out would have to take back the one before it.
-        Node::Filter { input, .. } => key_columns(input, catalog).filter(|(_, is_single)| *is_single),
-        Node::Rank { rank: RankSpec { kind: RankKind::First, limit: Some(1), keys, .. }, .. } => {
+        Node::Filter { input, predicate } => {
+            let all = super::rank::reads_number_alone(input, predicate);
+            key_columns(input, catalog).filter(|(_, is_single)| *is_single || all)
+        }
+        Node::Rank {
+            rank: RankSpec { kind: kind @ (RankKind::First | RankKind::Last), limit: Some(1), keys, .. },
+            ..
+        } => {
             let column = |key: &Expr| if let ExprKind::Column(column) = key.kind { Some(column) } else { None };
-            Some((keys.iter().map(column).collect::<Option<Vec<usize>>>()?, true))
+            Some((keys.iter().map(column).collect::<Option<Vec<usize>>>()?, *kind == RankKind::First))
         }
         _ => None,
     }

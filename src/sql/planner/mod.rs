@@ -5,6 +5,7 @@
 //! adds does not compile until it is decided on. Recursion is bounded: by the parser's limits, by
 //! [`expression::DEPTH_MAX`] and, since a CTE is planned anew where it is read, by [`NODES_MAX`].
 
+mod expanded;
 mod expression;
 mod from;
 mod grouping;
@@ -39,12 +40,14 @@ const NODES_MAX: usize = 2000;
 
 pub(super) use join::{primary_key, time_columns};
 pub(super) use over::edge_names;
+pub use rank::{UPDATES, updates_help};
 
 type Result<T> = std::result::Result<T, SqlError>;
 
 /// Plans a parsed query.
 pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::result::Result<Plan, Vec<SqlError>> {
-    let mut planner = Planner { text, catalog, ctes: Vec::new(), nodes: 0, depth: 0, errors: Vec::new() };
+    let mut planner =
+        Planner { text, catalog, ctes: Vec::new(), nodes: 0, versioned: false, depth: 0, errors: Vec::new() };
     let result = planner.query(query).and_then(sort::number_rows).and_then(|plan| rank::check(&plan).map(|()| plan));
     let mut errors = planner.errors;
     match result {
@@ -70,6 +73,8 @@ struct Planner<'a> {
     ctes: Vec<(String, Plan)>,
     /// Nodes planned so far, copies of CTEs included.
     nodes: usize,
+    /// The table that is being planned stands before FOR SYSTEM_TIME AS OF.
+    versioned: bool,
     /// Depth of the expression being planned.
     depth: usize,
     /// Errors after which planning went on to find more.
@@ -428,6 +433,10 @@ impl Planner<'_> {
             self.nodes += count(&plan);
             self.check_size()?;
             return Ok(plan);
+        }
+        if self.catalog.gives_updates(&name) && !self.versioned {
+            let place = self.text.range(ident.span);
+            return Err(SqlError::new(place, UPDATES).help(updates_help(&name)));
         }
         if self.catalog.is_lookup(&name) {
             return Err(self.lookup_alone(self.text.range(ident.span), &name));

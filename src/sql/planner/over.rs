@@ -8,9 +8,10 @@ use sqlparser::ast::{
     WindowFrameBound, WindowFrameUnits, WindowSpec, WindowType,
 };
 
+use super::expanded::{self, Expanded};
 use super::expression::Scope;
 use super::{Planner, Result};
-use crate::expr::aggregate::{self, AggregateCall};
+use crate::expr::aggregate;
 use crate::expr::build::{self, Expr, ExprKind, Value};
 use crate::expr::{DataType, Field, Schema};
 use crate::sql::SqlError;
@@ -102,9 +103,10 @@ impl Planner<'_> {
         let mut inner = Scope::new(scope.schema, scope.alias, "OVER");
         let (keys, time_column, frame) = self.over_window(over, (&named, &times), (name, &place), &mut inner)?;
         let distinct = *duplicate_treatment == Some(DuplicateTreatment::Distinct);
-        let call = self.over_function(expr, name, args, distinct, &mut inner)?;
-        let is_rank = matches!(call.function, OverFunction::Rank { .. });
-        if frame.is_bounded() && !matches!(call.function, OverFunction::Aggregate(_))
+        let Expanded { calls, value } = self.over_function(expr, name, args, distinct, &mut inner)?;
+        let any = |wanted: fn(&OverFunction) -> bool| calls.iter().any(|call| wanted(&call.function));
+        let is_rank = any(|function| matches!(function, OverFunction::Rank { .. }));
+        if frame.is_bounded() && any(|function| !matches!(function, OverFunction::Aggregate(_)))
             || is_rank && frame != (Frame::Range { preceding_ms: None })
         {
             return Err(SqlError::new(place, format!("{name} takes no frame")).help("leave ROWS or RANGE out"));
@@ -119,11 +121,15 @@ impl Planner<'_> {
             return Err(SqlError::new(place, "all OVER of one SELECT must have the same window, as in Flink")
                 .help("compute one of them in a sub-query"));
         }
-        let index = spec.calls.iter().position(|known| *known == call).unwrap_or_else(|| {
-            spec.calls.push(call.clone());
-            spec.calls.len() - 1
-        });
-        Ok(build::column(width + index, call.data_type))
+        let mut columns = Vec::new();
+        for call in calls {
+            let known = spec.calls.iter().position(|known| *known == call);
+            columns.push(width + known.unwrap_or(spec.calls.len()));
+            if known.is_none() {
+                spec.calls.push(call);
+            }
+        }
+        Ok(value.remap(&columns))
     }
 
     fn lost<T>(&self, expr: &Ast) -> Result<T> {
@@ -261,7 +267,7 @@ impl Planner<'_> {
         args: &[FunctionArg],
         distinct: bool,
         scope: &mut Scope<'_>,
-    ) -> Result<OverCall> {
+    ) -> Result<Expanded> {
         if let Some(kind) = aggregate::kind_of(name) {
             let mut planned = Vec::new();
             for arg in args {
@@ -277,10 +283,7 @@ impl Planner<'_> {
             if args.is_empty() {
                 return self.refuse(expr, &format!("{name} takes an argument"), &format!("write {name}(x) OVER (…)"));
             }
-            let call = AggregateCall::new(kind, planned, None, distinct, None);
-            let call = call.map_err(|error| SqlError::new(self.place(expr), error.message).help_if(error.help))?;
-            let (args, data_type) = (call.argument.iter().cloned().collect(), call.data_type.clone());
-            return Ok(OverCall { function: OverFunction::Aggregate(Box::new(call)), args, data_type });
+            return expanded::expanded(kind, planned, distinct).map_err(|error| self.typed(expr, error));
         }
         let mut planned = Vec::new();
         for arg in args {
@@ -290,14 +293,14 @@ impl Planner<'_> {
             planned.push(self.expr(arg, scope)?);
         }
         if name == "LAG" && !distinct {
-            return self.lag(expr, planned);
+            return self.lag(expr, planned).map(Expanded::from);
         }
         if matches!(name, "RANK" | "DENSE_RANK") && !distinct {
             if !planned.is_empty() {
                 return self.refuse(expr, &format!("{name} takes no arguments"), &format!("write {name}() OVER (…)"));
             }
             let function = OverFunction::Rank { dense: name == "DENSE_RANK" };
-            return Ok(OverCall { function, args: Vec::new(), data_type: DataType::BigInt });
+            return Ok(OverCall { function, args: Vec::new(), data_type: DataType::BigInt }.into());
         }
         let edge = EDGE.iter().find(|(known, _, _)| *known == name).filter(|_| !distinct);
         let Some((_, form, function)) = edge else {
@@ -338,7 +341,7 @@ impl Planner<'_> {
             OverFunction::Ewma | OverFunction::Rate => DataType::Double,
             _ => DataType::Boolean,
         };
-        Ok(OverCall { function: function.clone(), args, data_type })
+        Ok(OverCall { function: function.clone(), args, data_type }.into())
     }
 
     /// `LAG(value [, offset [, default]])`.

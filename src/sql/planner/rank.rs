@@ -20,6 +20,17 @@ use crate::sql::plan::{Node, OverFunction, Plan, RankKind, RankOrder, RankSpec, 
 
 const FORM: &str = "write SELECT … FROM (SELECT *, ROW_NUMBER() OVER (…) AS rn FROM …) WHERE rn <= 3";
 
+/// What is wrong with rows that take the place of earlier ones.
+pub const UPDATES: &str = "keeping the last row of a key has no end: each new row would take the place of the last";
+
+/// What to do instead with those of a query.
+pub fn updates_help(query: &str) -> String {
+    format!(
+        "join it, as a query of its own: JOIN {query} FOR SYSTEM_TIME AS OF a.ts ON a.k = {query}.k; or deduplicate \
+         inside a window: PARTITION BY window_start, window_end, k ORDER BY ts DESC"
+    )
+}
+
 impl Planner<'_> {
     /// `ROW_NUMBER() OVER (…)`, as the column behind those of FROM.
     pub(super) fn row_number(&mut self, expr: &Ast, function: &Function, scope: &mut Scope<'_>) -> Result<Expr> {
@@ -98,12 +109,10 @@ impl Planner<'_> {
                 Some(order) if !order.descending && order.expr.columns().first() == input.schema.time.as_ref() => {
                     RankKind::First
                 }
-                Some(_) => {
-                    return refuse(
-                        "keeping the last row of a key has no end: each new row would take the place of the last",
-                        "deduplicate inside a window: PARTITION BY window_start, window_end, k ORDER BY ts DESC",
-                    );
+                Some(order) if order.descending && order.expr.columns().first() == input.schema.time.as_ref() => {
+                    RankKind::Last
                 }
+                Some(_) => return refuse(UPDATES, &updates_help("latest")),
                 None => {
                     return refuse(
                         "the first rows by something other than time are never final without a window",
@@ -203,8 +212,12 @@ fn set_limit(plan: &mut Plan, column: usize, limit: usize) -> Option<&'static st
     }
 }
 
-/// Refuses a rank whose rows would never be final.
+/// Refuses a rank whose rows would never be final. The last row of each key can stand at the top: it is a versioned table.
 pub(super) fn check(plan: &Plan) -> Result<()> {
+    checked(plan, true)
+}
+
+fn checked(plan: &Plan, is_top: bool) -> Result<()> {
     if let Node::Rank { rank, .. } = &plan.node {
         let error = |message: &str, help: &str| Err(SqlError::new(rank.place.clone(), message).help(help.to_owned()));
         match (&rank.kind, rank.limit) {
@@ -215,10 +228,33 @@ pub(super) fn check(plan: &Plan) -> Result<()> {
                     "write WHERE rn = 1, or put a window under it: PARTITION BY window_start, window_end, k",
                 );
             }
+            (RankKind::Last, Some(limit)) if limit != 1 || !is_top => return error(UPDATES, &updates_help("latest")),
             _ => {}
         }
     }
-    plan.inputs().into_iter().try_for_each(check)
+    let is_top = is_top
+        && match &plan.node {
+            Node::Project { .. } => true,
+            Node::Filter { input, predicate } => reads_number_alone(input, predicate),
+            _ => false,
+        };
+    plan.inputs().into_iter().try_for_each(|input| checked(input, is_top))
+}
+
+/// Whether a condition reads nothing but the number of a rank: then it holds for all rows, if the rank's limit is 1.
+pub(super) fn reads_number_alone(plan: &Plan, predicate: &Expr) -> bool {
+    predicate.columns().into_iter().all(|column| is_number(plan, column))
+}
+
+fn is_number(plan: &Plan, column: usize) -> bool {
+    match &plan.node {
+        Node::Project { input, exprs } => match exprs.get(column).map(|expr| &expr.kind) {
+            Some(ExprKind::Column(below)) => is_number(input, *below),
+            _ => false,
+        },
+        Node::Rank { input, .. } => column == input.schema.fields.len(),
+        _ => false,
+    }
 }
 
 /// Whether a column is a time attribute, of the relation or of the one under its window.
