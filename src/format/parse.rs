@@ -413,15 +413,15 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970 of a date of the proleptic Gregorian calendar (Hinnant's algorithm, years from March).
+/// Days since 1970 of a date of the proleptic Gregorian calendar, year 0 to 9999 (after Hinnant: years from March, and 400
+/// years later, so that none is negative).
 #[inline]
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let era = year.div_euclid(400);
-    let year_of_era = year.rem_euclid(400);
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
-    era * 146_097 + day_of_era - 719_468
+    let [year, month] = [year, month].map(|number| number as u32);
+    let (year, month) = if month <= 2 { (year + 399, month + 9) } else { (year + 400, month - 3) };
+    let before_month = (153 * month + 2) / 5;
+    let before_year = year * 365 + year / 4 - year / 100 + year / 400;
+    i64::from(before_year + before_month) + day - 1 - 719_468 - 146_097
 }
 
 #[cfg(test)]
