@@ -12,7 +12,7 @@ use super::decode::SourceDecoder;
 use super::watermark::{Rules, SourceClock};
 use crate::config::{OnError, Source};
 use crate::event::{Bad, EventTime, Frame, LogTime, Lsn, Position as SourcePosition, RecordKind, Run};
-use crate::format::Decoded;
+use crate::format::{Decoded, Messages};
 use crate::operator::{Chunk, Mark, Position, event_times, instants};
 
 /// A source within the engine.
@@ -199,6 +199,7 @@ impl SourceNode {
                 Some(ms) if !run.unsynchronised => run.time.millis().saturating_add(ms),
                 _ => EventTime::MAX,
             };
+            let (mut of_rows, mut of_refused) = (Seek::new(part, frame), Seek::new(part, frame));
             let rows_before = row;
             let (mut before, mut ordinal) = (None, 0);
             while let Some(message) = messages.get(row).copied().filter(|message| *message < end) {
@@ -222,7 +223,7 @@ impl SourceNode {
                     }
                     Err(reason) => {
                         timeless.push(row as u32);
-                        dead.push(Dead::message(frame, part, message - first, position, reason.to_owned()));
+                        dead.push(Dead::new(run, position, reason.to_owned(), of_rows.to(message - first)));
                     }
                 }
                 row += 1;
@@ -230,7 +231,7 @@ impl SourceNode {
             stamps.append(run, row - rows_before);
             while let Some((message, reason)) = refused.next_if(|(message, _)| *message < end) {
                 let position = Position::row(lsn_of(message), 0);
-                dead.push(Dead::message(frame, part, message - first, position, reason));
+                dead.push(Dead::new(run, position, reason, of_refused.to(message - first)));
             }
             first = end;
         }
@@ -288,29 +289,44 @@ impl Stamps {
 }
 
 impl Dead {
-    /// The message with this number within a part.
-    fn message(frame: &Frame, part: &Part, message: u32, position: Position, reason: String) -> Dead {
-        let run = part.run(frame);
-        Dead {
-            position,
-            arrival: run.map_or(LogTime::default(), |run| run.time),
-            peer: run.and_then(|run| run.peer.clone()),
-            reason,
-            raw: part.messages(frame).iter().nth(message as usize).unwrap_or_default().to_vec(),
-        }
+    fn new(run: &Run, position: Position, reason: String, raw: &[u8]) -> Dead {
+        Dead { position, arrival: run.time, peer: run.peer.clone(), reason, raw: raw.to_vec() }
     }
 
     /// What framing has refused.
     fn refused<'f>(frame: &'f Frame, part: &'f Part) -> impl Iterator<Item = Dead> + 'f {
-        let bad = part.messages(frame);
-        (0..).zip(bad.iter()).map(|(message, payload)| {
-            let bad = postcard::from_bytes(payload).unwrap_or_else(|_| Bad {
-                reason: "unreadable record of a refused message".into(),
-                bytes: payload.into(),
-            });
-            let position = Position::row(part.first_lsn.0 + u64::from(message), 0);
-            Dead { raw: bad.bytes, ..Dead::message(frame, part, message, position, bad.reason) }
+        let run = part.run(frame).into_iter();
+        run.flat_map(|run| {
+            (part.first_lsn.0..).zip(part.messages(frame).iter()).map(|(lsn, payload)| {
+                let unreadable =
+                    || Bad { reason: "unreadable record of a refused message".into(), bytes: payload.into() };
+                let bad: Bad = postcard::from_bytes(payload).unwrap_or_else(|_| unreadable());
+                Dead::new(run, Position::row(lsn, 0), bad.reason, &bad.bytes)
+            })
         })
+    }
+}
+
+/// Finds messages of a part that are asked for in ascending order.
+struct Seek<'f> {
+    /// From the message on that was found last.
+    rest: Messages<'f>,
+    /// Its number.
+    at: u32,
+}
+
+impl<'f> Seek<'f> {
+    fn new(part: &Part, frame: &'f Frame) -> Seek<'f> {
+        Seek { rest: part.messages(frame), at: 0 }
+    }
+
+    fn to(&mut self, message: u32) -> &'f [u8] {
+        let (passed, lengths) =
+            self.rest.lengths.split_at(self.rest.lengths.len().min(message.saturating_sub(self.at) as usize));
+        let bytes: usize = passed.iter().map(|length| *length as usize).sum();
+        self.rest = Messages { payload: self.rest.payload.get(bytes..).unwrap_or_default(), lengths };
+        self.at = message;
+        self.rest.iter().next().unwrap_or_default()
     }
 }
 
