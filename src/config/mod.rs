@@ -31,6 +31,8 @@ pub use plan::{SYSTEM_COLUMNS, Stream};
 pub use table::Table;
 pub use test::{Expected, InputOf, Test, TestInput};
 
+pub use crate::sql::explain::Step;
+
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -480,7 +480,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT device FROM plant WINDOW w AS (ORDER BY ts)", "the window `w` is not used", "w", ""),
     ("SELECT device FROM plant; SELECT device FROM plant", "only one query", ";", "[query.NAME]"),
     ("SELECT device FROM plant;;", "only one query", ";", ""),
-    ("SELECT device FROM plant garbage trailing", "expected the end of the query", "trailing", ""),
+    ("SELECT device FROM plant garbage trailing", "`trailing` cannot stand behind `garbage`", "trailing", ""),
     ("SELECT x FROM UNNEST(samples) AS s (x)", "UNNEST must follow a relation", "UNNEST", "CROSS JOIN UNNEST"),
     (
         "SELECT x FROM burst CROSS JOIN UNNEST(device) AS s (x)",
@@ -655,7 +655,7 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT CASE WHEN ok THEN 1 FROM plant", "expected ", "FROM", ""),
     ("SELECT device FROM (SELECT device FROM plant", "this `(` is not closed", "(", ""),
     ("SELECT device) FROM plant", "`)` closes nothing", ")", ""),
-    ("SELECT 'abc FROM plant", "unterminated string", "'", ""),
+    ("SELECT 'abc FROM plant", "this string is not closed", "'", "end it with a quote"),
     ("SELECT devcie FROM plant", "unknown column `devcie`", "devcie", "`device`"),
     ("SELECT Device FROM plant", "unknown column `Device`", "Device", "`device`"),
     ("SELECT p.devcie FROM plant p", "unknown column `devcie` in `p`", "devcie", "`device`"),

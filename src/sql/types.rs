@@ -107,6 +107,7 @@ impl TypeParser<'_> {
             found => format!("`{found}`"),
         };
         SqlError::new(place, format!("expected {wanted}, found {found}"))
+            .help("types are for example INT, STRING, DECIMAL(10, 2), TIMESTAMP_LTZ(3), ARRAY<INT>, ROW<a INT>")
     }
 
     fn word(&mut self, word: &str) -> bool {
@@ -134,7 +135,8 @@ impl TypeParser<'_> {
             _ => Err(SqlError::new(
                 place,
                 format!("the {what} must be between {} and {}, not {digits}", range.start(), range.end()),
-            )),
+            )
+            .help("write for example DECIMAL(10, 2)")),
         }
     }
 
@@ -248,7 +250,7 @@ impl TypeParser<'_> {
             }
             _ => {
                 let error = SqlError::new(place, format!("unknown type `{name}`"));
-                return Err(error.help_if(nearest_help(&name, NAMES)));
+                return Err(error.help(format!("there are {}", NAMES.join(", "))).help_if(nearest_help(&name, NAMES)));
             }
         })
     }

@@ -265,6 +265,25 @@ fn explain_shows_the_plan_the_guarantees_and_what_bounds_state() {
     for part in ["exactly-once", "window", "10", "device", "open windows"] {
         assert!(text.contains(part), "{part} in:\n{text}");
     }
+    // The same as JSON: every line of the tree is in it.
+    let explained = place.forebay(&["explain", "f.toml", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&explained.stdout).expect("JSON");
+    assert_eq!(json["pipeline"], "live");
+    assert_eq!(json["sources"][0]["time_column"], "ts", "{json}");
+    assert_eq!(json["sources"][0]["max_out_of_orderness_ms"], 500);
+    let tens = json["queries"].as_array().unwrap().iter().find(|query| query["name"] == "tens").expect("the query");
+    let aggregate = &tens["plan"]["inputs"][0];
+    assert_eq!(aggregate["step"], "WindowAggregate", "{tens}");
+    assert!(aggregate["state"].as_str().unwrap().contains("open windows"), "{tens}");
+    assert!(
+        aggregate["details"].as_array().unwrap().iter().any(|line| line == "TUMBLE 10s, on `ts` TIMESTAMP_LTZ(3)"),
+        "{tens}"
+    );
+    assert_eq!(tens["plan"]["columns"][2], serde_json::json!({"name": "device", "type": "STRING"}));
+    assert_eq!(json["sinks"][0]["guarantee"], "exactly-once");
+    let script = place.forebay(&["explain", "f.toml", "--flink", "--format=json"]);
+    let script: serde_json::Value = serde_json::from_slice(&script.stdout).expect("JSON");
+    assert!(script["flink"].as_str().unwrap().contains("CREATE TABLE"), "{script}");
 }
 
 #[test]

@@ -44,7 +44,8 @@ type Result<T> = std::result::Result<T, SqlError>;
 
 /// Plans a parsed query.
 pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::result::Result<Plan, Vec<SqlError>> {
-    let mut planner = Planner { text, catalog, ctes: Vec::new(), nodes: 0, depth: 0, errors: Vec::new() };
+    let (ctes, aliases, errors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut planner = Planner { text, catalog, ctes, nodes: 0, depth: 0, aliases, errors };
     let result = planner.query(query).and_then(sort::number_rows).and_then(|plan| rank::check(&plan).map(|()| plan));
     let mut errors = planner.errors;
     match result {
@@ -72,6 +73,8 @@ struct Planner<'a> {
     nodes: usize,
     /// Depth of the expression being planned.
     depth: usize,
+    /// The names that the list of the SELECT being planned gives with AS.
+    aliases: Vec<String>,
     /// Errors after which planning went on to find more.
     errors: Vec<SqlError>,
 }
@@ -81,6 +84,10 @@ struct Relation {
     plan: Plan,
     alias: Option<String>,
 }
+
+/// What to do instead of LIMIT.
+const FEWER: &str = "leave it out; WHERE keeps fewer rows, and ROW_NUMBER() OVER (PARTITION BY window_start, window_end \
+                     ORDER BY x) AS rn, with WHERE rn <= 3 around it, the first of each window";
 
 impl Planner<'_> {
     fn query(&mut self, query: &Query) -> Result<Plan> {
@@ -104,10 +111,10 @@ impl Planner<'_> {
         };
         if limit_clause.is_some() {
             let clause = if self.text.clause(from, &["LIMIT"]).start > from { "LIMIT" } else { "OFFSET" };
-            return never(&[clause], "leave it out, or keep fewer rows with WHERE");
+            return never(&[clause], FEWER);
         }
         if fetch.is_some() {
-            return never(&["FETCH"], "leave it out, or keep fewer rows with WHERE");
+            return never(&["FETCH"], FEWER);
         }
         let foreign = |clause: &[&str]| {
             let message = format!("{} is not part of Flink SQL", clause.join(" "));
@@ -242,7 +249,8 @@ impl Planner<'_> {
                     "the parts of UNION ALL must have the same columns: the first has {width}, this one {}",
                     plan.schema.fields.len()
                 );
-                return Err(SqlError::new(place.clone(), message));
+                return Err(SqlError::new(place.clone(), message)
+                    .help("select as many columns in each part; CAST(NULL AS STRING) stands for one that is missing"));
             }
         }
         let mut fields = first.schema.fields.clone();
@@ -470,7 +478,8 @@ impl Planner<'_> {
             let sqlparser::ast::TableAliasColumnDef { name, data_type } = column;
             if data_type.is_some() {
                 let place = self.text.range(name.span);
-                return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL"));
+                return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL")
+                    .help("name the column alone"));
             }
             let data_type = plan.schema.type_of(*index).cloned().unwrap_or(DataType::Null);
             fields.push((self.name(name)?, self.text.range(name.span)));

@@ -107,7 +107,8 @@ impl Planner<'_> {
             for (TableAliasColumnDef { name, data_type }, field) in columns.iter().zip(&mut elements) {
                 if data_type.is_some() {
                     let place = self.text.range(name.span);
-                    return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL"));
+                    return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL")
+                        .help("name the column alone"));
                 }
                 field.name = self.name(name)?;
             }

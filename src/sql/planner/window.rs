@@ -247,6 +247,30 @@ impl Planner<'_> {
         }
     }
 
+    /// Refuses `TABLE t PARTITION BY a, b, DESCRIPTOR(…)`, whose second column would be an argument.
+    fn check_partition_columns(&self, args: &[FunctionArg]) -> Result<()> {
+        let Some((FunctionArg::Unnamed(FunctionArgExpr::Expr(data)), rest)) = args.split_first() else { return Ok(()) };
+        let first = match data {
+            Ast::Prefixed { prefix: _, value } => value.as_ref(),
+            query => query,
+        };
+        let Ast::Tuple(items) = first else { return Ok(()) };
+        let is_column = |arg: &&FunctionArg| {
+            matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Expr(Ast::Identifier(_) | Ast::CompoundIdentifier(_))))
+        };
+        let more = rest.iter().take_while(is_column).map(|arg| self.text.slice(self.argument_place(arg)));
+        let columns = items.iter().skip(1).map(|column| self.text.slice(self.place(column)));
+        let columns: Vec<&str> = columns.chain(more).collect();
+        match rest.first().filter(|arg| is_column(arg)) {
+            Some(extra) => {
+                let error =
+                    SqlError::new(self.argument_place(extra), "several columns of PARTITION BY need parentheses");
+                Err(error.help(format!("write PARTITION BY ({})", columns.join(", "))))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The arguments in the function's order, positional or all named.
     fn arguments<'e>(
         &self,
@@ -255,6 +279,7 @@ impl Planner<'_> {
         call: &Range<usize>,
     ) -> Result<Vec<Option<&'e Ast>>> {
         let WindowFunction { name: function, arguments: names, form } = *function;
+        self.check_partition_columns(args)?;
         let mut found: Vec<Option<&Ast>> = vec![None; names.len()];
         let mut named = 0;
         for (index, arg) in args.iter().enumerate() {
@@ -388,7 +413,8 @@ impl Planner<'_> {
     fn positive(&mut self, length: &Ast, name: &str) -> Result<i64> {
         match self.milliseconds(length)? {
             ms if ms > 0 => Ok(ms),
-            _ => Err(SqlError::new(self.place(length), format!("the {name} of a window must be more than zero"))),
+            _ => Err(SqlError::new(self.place(length), format!("the {name} of a window must be more than zero"))
+                .help("write for example INTERVAL '10' SECOND")),
         }
     }
 
