@@ -576,7 +576,7 @@ pub fn cast(e: Expr, target: &DataType, try_cast: bool) -> Built {
                 Some("write EXTRACT(EPOCH FROM x), or TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', x)")
             }
             (T::Float | T::Double, T::Boolean) => Some("write x <> 0"),
-            _ => None,
+            _ => Some("take another type: Flink has no such cast"),
         };
         return refuse(format!("cannot cast {} to {target}", e.data_type), help);
     }
@@ -638,7 +638,7 @@ pub fn in_list(e: Expr, list: Vec<Expr>, negated: bool) -> Built {
         return Ok(Expr { kind: ExprKind::InList { input, list: all, negated }, data_type: DataType::Boolean });
     }
     let mut tests = pairs.into_iter().map(|(left, right)| make_binary(BinaryOp::Equal, left, right, DataType::Boolean));
-    let Some(first) = tests.next() else { return refuse("IN needs at least one value", None) };
+    let Some(first) = tests.next() else { return refuse("IN needs at least one value", Some("write x IN (1, 2)")) };
     let any = tests.fold(first, |any, test| make_binary(BinaryOp::Or, any, test, DataType::Boolean));
     if negated { not(any) } else { Ok(any) }
 }
@@ -908,7 +908,12 @@ pub fn timestamp_add(unit: TimeUnit, n: Expr, e: Expr) -> Built {
     let interval = match (calendar::unit_ms(unit), calendar::unit_months(unit)) {
         (Some(ms), _) => literal(Value::Integer(ms), DataType::IntervalDayTime),
         (_, Some(months)) => literal(Value::Integer(months), DataType::IntervalYearMonth),
-        _ => return refuse(format!("TIMESTAMPADD does not take the unit {}", unit.name()), None),
+        _ => {
+            return refuse(
+                format!("TIMESTAMPADD does not take the unit {}", unit.name()),
+                Some("write DAY, HOUR, MINUTE, SECOND, MONTH or YEAR"),
+            );
+        }
     };
     let interval = binary(BinaryOp::Multiply, interval, n)?;
     let below_day = calendar::unit_ms(unit).is_some_and(|ms| ms < calendar::MS_PER_DAY);

@@ -40,6 +40,7 @@ pub mod match_plan;
 mod match_tests;
 mod parse;
 mod pattern_text;
+pub mod pitfalls;
 pub mod plan;
 mod planner;
 pub mod portable;

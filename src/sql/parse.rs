@@ -56,7 +56,7 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
         (0..text.tokens.len()).filter(is_set_operator).nth(SET_OPERATORS_MAX).and_then(|i| text.tokens.get(i))
     {
         let message = format!("the query has more than {SET_OPERATORS_MAX} set operators");
-        return Err(SqlError::new(placed.range.clone(), message));
+        return Err(SqlError::new(placed.range.clone(), message).help("split it: one [query.NAME] may read another"));
     }
     foreign::check(text)?;
     check_forgotten(text)?;

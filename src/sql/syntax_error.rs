@@ -176,7 +176,9 @@ impl<'a> At<'_, 'a> {
     /// Whether a value or name can begin with the token that was found.
     fn begins_value(&self) -> bool {
         match self.token(self.index) {
-            Some(Token::Word(word)) => word.quote_style.is_some() || !is_structure(&word.value),
+            Some(Token::Word(word)) => {
+                word.quote_style.is_some() || !is_structure(&word.value) || self.found_is(&["INTERVAL", "CASE"])
+            }
             Some(Token::Number(..) | Token::SingleQuotedString(_) | Token::LParen) => true,
             _ => false,
         }
@@ -273,6 +275,14 @@ fn remedy(at: &At<'_, '_>, form: Option<&str>, is_over: bool) -> String {
             return format!("names stand in back-ticks: `{name}`; between values a comma or an operator is missing");
         }
     }
+    if at.before_is(&["AS"]) && matches!(at.token(at.index), Some(Token::Number(..)))
+        || at.found == "-" && at.text.is_word(at.index.saturating_sub(2), "AS")
+    {
+        return "a name that begins with a digit or has other signs stands in back-ticks: `1st`, `a-b`".to_owned();
+    }
+    if is_over && at.found_is(&["NOT"]) {
+        return "write x <> y, x IS NOT NULL, x NOT IN (…), x NOT LIKE '…' or x NOT BETWEEN 1 AND 2".to_owned();
+    }
     if at.before() == "," {
         return "leave out the comma before it, or write what is missing there".to_owned();
     }
@@ -368,6 +378,18 @@ fn foreign(at: &At<'_, '_>, wanted: Option<&str>) -> Option<SqlError> {
         ("(", _) if at.text.is_word(at.index.saturating_sub(2), "EXCEPT") && at.star_at(3) => {
             Some(at.error("`* EXCEPT (…)` is not Flink SQL", "name the columns"))
         }
+        ("FOR", "SYSTEM_TIME") => there(
+            "FOR SYSTEM_TIME AS OF stands right behind a table, its alias behind that".to_owned(),
+            "write JOIN t FOR SYSTEM_TIME AS OF a.ts AS x ON a.k = x.k",
+        ),
+        ("PARTITION", "BY") if at.text.is_word(at.index.saturating_sub(2), "OVER") => there(
+            "what follows OVER stands in parentheses".to_owned(),
+            "write AVG(x) OVER (PARTITION BY k ORDER BY ts)",
+        ),
+        (_, "WITHIN") => Some(at.error(
+            "WITHIN stands behind PATTERN (…), with an INTERVAL",
+            "write PATTERN (A B) WITHIN INTERVAL '1' MINUTE DEFINE …",
+        )),
         ("EMIT", _) => there("EMIT is not part of Flink SQL".to_owned(), "leave it out: rows leave as they are final"),
         ("SAMPLE", "BY") => there("SAMPLE BY is not part of Flink SQL".to_owned(), TUMBLE),
         ("TUMBLING" | "HOPPING" | "SESSION", "(") => there("a window stands in FROM".to_owned(), TUMBLE),

@@ -45,7 +45,7 @@ impl<'a> Text<'a> {
     pub fn new(text: &'a str) -> Result<Text<'a>, SqlError> {
         if text.len() > TEXT_MAX_BYTES {
             let message = format!("the query is {} bytes long; at most {TEXT_MAX_BYTES} are taken", text.len());
-            return Err(SqlError::new(0..0, message));
+            return Err(SqlError::new(0..0, message).help("split it: one [query.NAME] may read another"));
         }
         let chars = text.char_indices().map(|(at, _)| at).chain(std::iter::once(text.len())).collect();
         let ends = text.chars().enumerate().filter(|(_, c)| *c == '\n').map(|(index, _)| index + 1);

@@ -19,6 +19,10 @@ pub(super) fn unreadable(text: &str, at: Range<usize>) -> SqlError {
                 .help("write the characters themselves: '…'");
         }
         let shown = text.get(at.clone()).unwrap_or_default();
+        if shown.is_empty() {
+            return SqlError::new(at, "the query ends within a string of a form that is not Flink SQL")
+                .help("write strings as 'text'");
+        }
         return SqlError::new(at, format!("`{shown}` begins nothing that SQL knows"))
             .help("leave it out; text stands in quotes: 'text'");
     };

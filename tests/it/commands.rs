@@ -257,6 +257,20 @@ fn the_sample_and_the_shipped_configurations_are_valid() {
 }
 
 #[test]
+fn check_warns_of_a_comparison_with_null_and_names_its_line() {
+    let place = Place::new();
+    let config =
+        tcp_config(9000).replace("SELECT device, temp FROM plant", "SELECT device, temp FROM plant WHERE temp = NULL");
+    place.write("f.toml", &config);
+    let line = config.lines().position(|line| line.contains("= NULL")).expect("the line") + 1;
+    let checked = place.forebay(&["check", "f.toml"]);
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    let warning = format!("warning: query all_rows, line {line}: `= NULL` is never true: write IS NULL");
+    assert!(text.contains(&warning), "{text}");
+    assert_eq!(checked.status.code(), Some(0));
+}
+
+#[test]
 fn explain_shows_the_plan_the_guarantees_and_what_bounds_state() {
     let place = Place::new();
     place.write("f.toml", &tcp_config(9000));

@@ -261,15 +261,17 @@ pub fn missing(name: &str) -> Option<TypeError> {
     (known(&upper).is_none() && !refused::is_non_deterministic(&upper)).then(|| unknown(name))
 }
 
+const LISTED: &str = "docs/sql.md lists the functions that there are";
+
 fn unknown(name: &str) -> TypeError {
     let upper = name.to_ascii_uppercase();
     if let Some(why) = refused::why(&upper) {
         let message = format!("{upper} is a function of Flink that Forebay does not take: {why}");
-        return TypeError { message, help: None };
+        return TypeError { message, help: Some(LISTED.to_owned()) };
     }
     let near = || nearest(&upper, list().filter(|name| name.len() > 2)).map(|near| format!("did you mean {near}?"));
     let help = foreign::remedy(&upper).map(str::to_owned).or_else(near);
-    let help = help.unwrap_or_else(|| "the functions are Flink's: docs/sql.md lists those that there are".to_owned());
+    let help = help.unwrap_or_else(|| LISTED.to_owned());
     TypeError { message: format!("unknown function {name}"), help: Some(help) }
 }
 

@@ -364,7 +364,7 @@ impl Planner<'_> {
             start.start..parts.get(to).map_or(start.end, |part| self.text.range(part.span).end)
         };
         let (Some(first), Some(last)) = (names.first(), parts.len().checked_sub(1)) else {
-            return Err(SqlError::new(self.text.end(), "a name must stand here"));
+            return Err(SqlError::new(self.text.end(), "a name must stand here").help("write a column of FROM"));
         };
         let schema = scope.schema;
         let qualified = scope.alias == Some(first.as_str());
@@ -545,7 +545,9 @@ impl Planner<'_> {
             }
             level = above;
         }
-        level.pop().ok_or_else(|| SqlError::new(self.place(expr), "an expression must stand here"))
+        level.pop().ok_or_else(|| {
+            SqlError::new(self.place(expr), "an expression must stand here").help("write a column or a value")
+        })
     }
 
     fn unary(&mut self, expr: &Ast, op: UnaryOperator, inner: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {

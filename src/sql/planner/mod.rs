@@ -130,7 +130,8 @@ impl Planner<'_> {
             return foreign(&["FORMAT"]);
         }
         if !pipe_operators.is_empty() {
-            return Err(SqlError::new(self.text.range(query.span()), "pipe operators are not part of Flink SQL"));
+            return Err(SqlError::new(self.text.range(query.span()), "pipe operators are not part of Flink SQL")
+                .help("write SELECT … FROM … WHERE …"));
         }
         let outer = self.ctes.len();
         if let Some(with) = with {
@@ -149,7 +150,8 @@ impl Planner<'_> {
         let outer = self.ctes.len();
         if *recursive {
             let place = self.text.clause(self.text.range(with_token.0.span).start, &["WITH", "RECURSIVE"]);
-            return Err(SqlError::new(place, "WITH RECURSIVE is not supported: its state has no bound"));
+            return Err(SqlError::new(place, "WITH RECURSIVE is not supported: its state has no bound")
+                .help("leave RECURSIVE out; a query cannot read itself"));
         }
         for cte in cte_tables {
             let Cte { alias, query, from, materialized, closing_paren_token: _ } = cte;
@@ -159,11 +161,12 @@ impl Planner<'_> {
                 return Err(SqlError::new(place, "MATERIALIZED is not supported here").help("leave it out"));
             }
             if from.is_some() {
-                return Err(SqlError::new(place, "FROM behind a CTE is not part of Flink SQL"));
+                return Err(SqlError::new(place, "FROM behind a CTE is not part of Flink SQL").help("leave it out"));
             }
             let name = self.name(&alias.name)?;
             if self.ctes.iter().skip(outer).any(|(known, _)| *known == name) {
-                return Err(SqlError::new(place, format!("the CTE `{name}` is there twice")));
+                return Err(SqlError::new(place, format!("the CTE `{name}` is there twice"))
+                    .help("give one of them another name"));
             }
             let plan = self.query(query)?;
             let relation = self.aliased(plan, Some(alias))?;
@@ -240,7 +243,7 @@ impl Planner<'_> {
 
     fn union_all(&mut self, plans: Vec<(Plan, Range<usize>)>) -> Result<Plan> {
         let Some(((first, _), rest)) = plans.split_first() else {
-            return Err(SqlError::new(self.text.end(), "the query is empty"));
+            return Err(SqlError::new(self.text.end(), "the query is empty").help("write SELECT … FROM …"));
         };
         let width = first.schema.fields.len();
         for (plan, place) in rest {
@@ -358,7 +361,8 @@ impl Planner<'_> {
                 let plan = self.match_recognize(table, &clauses)?;
                 self.aliased(plan, alias.as_ref())
             }
-            TableFactor::Function { .. } => Err(SqlError::new(place, "LATERAL is not supported yet")),
+            TableFactor::Function { .. } => Err(SqlError::new(place, "LATERAL is not supported yet")
+                .help("arrays are joined by CROSS JOIN UNNEST(t.samples) AS s (x)")),
             TableFactor::Pivot { .. }
             | TableFactor::Unpivot { .. }
             | TableFactor::UnpivotExpr { .. }
@@ -459,7 +463,8 @@ impl Planner<'_> {
             return Ok(Relation { plan, alias: None });
         };
         if let Some(at) = at {
-            return Err(SqlError::new(self.text.range(at.span), "AT behind an alias is not part of Flink SQL"));
+            return Err(SqlError::new(self.text.range(at.span), "AT behind an alias is not part of Flink SQL")
+                .help("leave it out"));
         }
         let alias = Some(self.name(name)?);
         if columns.is_empty() {
@@ -470,7 +475,7 @@ impl Planner<'_> {
         let place = self.text.range(name.span);
         if visible.len() != columns.len() {
             let message = format!("`{}` names {} columns, but there are {}", name.value, columns.len(), visible.len());
-            return Err(SqlError::new(place, message));
+            return Err(SqlError::new(place, message).help("name each of them, or none"));
         }
         let mut fields = Vec::new();
         let mut exprs = Vec::new();

@@ -220,7 +220,7 @@ impl Planner<'_> {
         match flavor {
             SelectFlavor::Standard => {}
             SelectFlavor::FromFirst | SelectFlavor::FromFirstNoSelect => {
-                return Err(SqlError::new(select_place, "SELECT must stand before FROM"));
+                return Err(SqlError::new(select_place, "SELECT must stand before FROM").help("write SELECT … FROM …"));
             }
         }
         let relation = self.filtered_from(from, selection.as_ref(), select_place.clone())?;
@@ -308,7 +308,9 @@ impl Planner<'_> {
                 exprs.push(planned);
             }
             SelectItem::ExprWithAliases { expr, aliases: _ } => {
-                return Err(SqlError::new(self.place(expr), "one column has one name: … AS name"));
+                return Err(
+                    SqlError::new(self.place(expr), "one column has one name: … AS name").help("write x AS a, y AS b")
+                );
             }
             SelectItem::Wildcard(options) => {
                 let place = self.wildcard(options)?;
@@ -317,7 +319,9 @@ impl Planner<'_> {
             SelectItem::QualifiedWildcard(kind, options) => {
                 let star = self.wildcard(options)?;
                 let SelectItemQualifiedWildcardKind::ObjectName(name) = kind else {
-                    return Err(SqlError::new(star, "`.*` can stand behind a table only"));
+                    return Err(
+                        SqlError::new(star, "`.*` can stand behind a table only").help("name the fields: x.a, x.b")
+                    );
                 };
                 let place = self.text.range(name.span());
                 let ident = single(name).map(|ident| self.name(ident)).transpose()?;

@@ -223,7 +223,8 @@ impl Planner<'_> {
         let offset_ms = offset.map_or(Ok(0), |offset| self.milliseconds(offset))?;
         if offset_ms.checked_abs().is_none_or(|offset_ms| offset_ms >= size_ms) {
             let place = self.place(offset.unwrap_or(size));
-            return Err(SqlError::new(place, "the offset of a window must be less than its size"));
+            return Err(SqlError::new(place, "the offset of a window must be less than its size")
+                .help("take the remainder: of windows of an hour, 70 minutes are 10"));
         }
         Ok(match function.name {
             "HOP" => WindowKind::Hop { size_ms, slide_ms: slice_ms, offset_ms },
@@ -288,7 +289,8 @@ impl Planner<'_> {
                 FunctionArg::Named { name, arg, operator } => {
                     let place = self.text.range(name.span);
                     if *operator != FunctionArgOperator::RightArrow {
-                        return Err(SqlError::new(place, "arguments are named with `=>`"));
+                        return Err(SqlError::new(place, "arguments are named with `=>`")
+                            .help("write for example SIZE => INTERVAL '10' SECOND"));
                     }
                     let word = self.name(name)?.to_ascii_uppercase();
                     let Some(slot) = names.iter().position(|known| *known == word) else {
@@ -301,7 +303,8 @@ impl Planner<'_> {
                     (slot, arg)
                 }
                 FunctionArg::ExprNamed { .. } => {
-                    return Err(SqlError::new(self.text.range(arg.span()), "arguments are named with `=>`"));
+                    return Err(SqlError::new(self.text.range(arg.span()), "arguments are named with `=>`")
+                        .help("write for example SIZE => INTERVAL '10' SECOND"));
                 }
             };
             let FunctionArgExpr::Expr(arg) = arg else {
@@ -393,6 +396,7 @@ impl Planner<'_> {
         let Some(index) = schema.index_of(&column) else {
             let names = schema.fields.iter().map(|field| field.name.as_str());
             return Err(SqlError::new(place, format!("unknown column `{column}`"))
+                .help("this relation has no time attribute: pass the source's time column through unchanged")
                 .help_if(time.map(|time| format!("the time attribute is `{}`", time.name)))
                 .help_if(nearest_help(&column, names)));
         };
