@@ -12,6 +12,7 @@
 //!
 //! `ARCHITECTURE.md` has the invariants, the fault model and how to add a thing.
 
+pub mod access;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;

@@ -27,6 +27,7 @@ use super::meta::{CheckpointMeta, HISTORY_MAX, HistoryEntry, OperatorTotals};
 use super::pages::{self, PagesError};
 use super::readers::ReaderWatch;
 use super::{CheckpointError, CheckpointView, Checkpoints, Layer};
+use crate::access;
 use crate::state::{Change, Frozen, KEY_GROUPS, StateError, StateReader, StoredPair};
 
 pub use bulk::{Import, Pinned};
@@ -93,7 +94,10 @@ fn lmdb_error(dir: &Path, action: &'static str, error: heed::Error) -> Checkpoin
     let dir = dir.to_owned();
     match error {
         heed::Error::EnvAlreadyOpened => CheckpointError::AlreadyOpen { dir },
-        heed::Error::Io(source) => CheckpointError::Io { action, path: dir, source },
+        heed::Error::Io(source) => {
+            let source = access::explained(&dir.join(DATA_FILE), source);
+            CheckpointError::Io { action, path: dir, source }
+        }
         heed::Error::Mdb(MdbError::MapFull) => CheckpointError::MapFull { dir, map_bytes: MAP_BYTES },
         heed::Error::Mdb(
             MdbError::Corrupted
@@ -107,7 +111,13 @@ fn lmdb_error(dir: &Path, action: &'static str, error: heed::Error) -> Checkpoin
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
-    move |source| CheckpointError::Io { action, path: path.to_owned(), source }
+    move |source| CheckpointError::Io { action, path: path.to_owned(), source: access::explained(path, source) }
+}
+
+/// Whether an environment is in `dir`.
+fn is_there(dir: &Path) -> Result<bool, CheckpointError> {
+    let data = dir.join(DATA_FILE);
+    data.try_exists().map_err(io_error("read", &data))
 }
 
 fn sync_dir(dir: &Path) -> Result<(), CheckpointError> {
@@ -422,7 +432,7 @@ impl CheckpointStore {
     /// # Errors
     /// It is not there, is not an environment, is of another version, or cannot be read.
     pub fn open(dir: &Path, mode: OpenMode) -> Result<CheckpointStore, CheckpointError> {
-        if !dir.join(DATA_FILE).exists() {
+        if !is_there(dir)? {
             let is_free = match fs::read_dir(dir) {
                 Ok(mut entries) => entries.next().is_none(),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => true,
@@ -847,7 +857,7 @@ impl CheckpointReader {
     /// # Errors
     /// There is none, it is corrupt or of another version, or it (its lock file, which readers write) is not accessible.
     pub fn open(dir: &Path) -> Result<CheckpointReader, CheckpointError> {
-        if !dir.join(DATA_FILE).exists() {
+        if !is_there(dir)? {
             return Err(CheckpointError::Missing { dir: dir.to_owned() });
         }
         // LMDB would create the lock file. Where there is none no engine runs, since an engine makes it first.
@@ -986,7 +996,7 @@ pub fn scrub(dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<Verified, Checkpo
 
 fn verify_pages(dir: &Path, pause: &mut dyn FnMut(u64)) -> Result<(), CheckpointError> {
     let data = dir.join(DATA_FILE);
-    if !data.exists() {
+    if !is_there(dir)? {
         return Ok(());
     }
     pages::check(&data, pause).map_err(|error| match error {

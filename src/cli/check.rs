@@ -78,7 +78,7 @@ fn text(config: &Config) -> String {
     text
 }
 
-/// What is valid and may yet surprise: state that grows with the number of keys, for ever.
+/// What is valid and may yet surprise: state that grows with the number of keys, for ever; comparisons with NULL.
 fn warnings(config: &Config) -> Vec<String> {
     let open = config.queries.iter().filter(|query| query.state_ttl.is_none());
     let told = open.filter_map(|query| {
@@ -93,7 +93,11 @@ fn warnings(config: &Config) -> Vec<String> {
             )
         })
     });
-    told.collect()
+    let never = config.queries.iter().flat_map(|query| {
+        let pitfalls = query.pitfalls(&config.text).into_iter();
+        pitfalls.map(|(line, message)| format!("query {}, line {line}: {message}", query.name))
+    });
+    told.chain(never).collect()
 }
 
 fn counted(count: usize, one: &str, many: &str) -> String {

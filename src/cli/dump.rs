@@ -1,5 +1,5 @@
-//! How `checkpoint dump` shows an operator's entries: as the row that would come out if the window fired now. The
-//! checkpoint keeps the configuration that the state belongs to, and from it the operator is built again.
+//! How `checkpoint dump` shows an operator's entries: as the row that would come out if the window fired now, a timer of a
+//! session as its time and keys. The checkpoint keeps the configuration that the state belongs to, and from it the operator is built again.
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ pub fn decoder(meta: &CheckpointMeta, operator: &OperatorMeta) -> EntryDecoder {
         return Box::new(undecoded);
     };
     Box::new(move |namespace, key, value| {
-        let row = node.operator.preview(namespace, key, value);
-        let shown = row.and_then(|columns| serde_json::from_str::<Value>(&render(&node.labels, &columns, 0)).ok());
+        let entry = node.operator.preview(&node.labels, namespace, key, value);
+        let shown = entry.and_then(|e| serde_json::from_str::<Value>(&render(&e.fields, &e.columns, 0)).ok());
         shown.unwrap_or_else(|| undecoded(namespace, key, value))
     })
 }

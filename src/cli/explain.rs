@@ -4,16 +4,68 @@
 use std::io::Write;
 use std::path::Path;
 
-use super::{Failure, print};
-use crate::config::{self, Config, Source};
+use serde_json::{Value, json};
+
+use super::{Failure, Format, print};
+use crate::config::{self, Config, Source, Step};
 
 /// Explains a configuration file.
 ///
 /// # Errors
 /// The configuration is not valid.
-pub fn explain(path: &Path, flink: bool, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn explain(path: &Path, flink: bool, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
     let config = config::load(path)?;
-    print(out, &if flink { config.flink_script() } else { text(&config) })
+    let text = match (format, flink) {
+        (Format::Text, false) => text(&config),
+        (Format::Text, true) => config.flink_script(),
+        (Format::Json, false) => format!("{}\n", value(&config)),
+        (Format::Json, true) => format!("{}\n", json!({ "flink": config.flink_script() })),
+    };
+    print(out, &text)
+}
+
+fn value(config: &Config) -> Value {
+    let source = |source: &Source| {
+        json!({
+            "name": source.name,
+            "type": source.connector.to_string(),
+            "format": source.format.name(),
+            "time_column": time_column(source),
+            "max_out_of_orderness_ms": source.time.max_out_of_orderness_ms,
+            "idle_ms": source.time.idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)),
+        })
+    };
+    let query = |query: &config::Query| json!({ "name": query.name, "plan": step(&query.plan.steps()), "state_ttl": query.retention() });
+    let sink = |sink: &config::Sink| {
+        json!({
+            "name": sink.name,
+            "from": sink.from.to_string(),
+            "type": sink.connector.describe().to_string(),
+            "guarantee": sink.connector.guarantee().name(),
+        })
+    };
+    json!({
+        "pipeline": config.pipeline.name,
+        "sources": config.sources.iter().map(source).collect::<Vec<_>>(),
+        "queries": config.queries.iter().map(query).collect::<Vec<_>>(),
+        "sinks": config.sinks.iter().map(sink).collect::<Vec<_>>(),
+    })
+}
+
+fn step(it: &Step) -> Value {
+    let columns = it.columns.iter().map(|field| json!({ "name": field.name, "type": field.data_type.to_string() }));
+    json!({
+        "step": it.name,
+        "details": it.details,
+        "columns": columns.collect::<Vec<_>>(),
+        "time_attribute": it.time.as_ref().map(|field| &field.name),
+        "state": it.state,
+        "inputs": it.inputs.iter().map(step).collect::<Vec<_>>(),
+    })
+}
+
+fn time_column(source: &Source) -> &str {
+    source.time.column.and_then(|index| source.columns.get(index)).map_or("_arrival", |column| &column.name)
 }
 
 fn text(config: &Config) -> String {
@@ -40,7 +92,7 @@ fn text(config: &Config) -> String {
 }
 
 fn source_time(source: &Source) -> String {
-    let column = source.time.column.and_then(|index| source.columns.get(index)).map_or("_arrival", |c| &c.name);
+    let column = time_column(source);
     let bound = source.time.max_out_of_orderness_ms;
     let idle = match source.time.idle {
         Some(idle) => format!(", idle after {} ms of silence", idle.as_millis()),

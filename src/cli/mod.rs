@@ -96,6 +96,9 @@ struct ExplainArguments {
     /// print the SQL that runs the pipeline on a Flink cluster instead
     #[argh(switch)]
     flink: bool,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
 }
 
 /// Run the [[test]]s of a configuration: rows in, expected rows out, event time driven by the rows.
@@ -320,6 +323,9 @@ struct LogRepair {
     /// do it
     #[argh(switch)]
     yes: bool,
+    /// text or json
+    #[argh(option, default = "Format::Text")]
+    format: Format,
 }
 
 /// How data is printed.
@@ -433,7 +439,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
             run::run(&arguments.config, &arguments.adopt, &arguments.reset)
         }
         Command::Check(arguments) => check::check(&arguments.config, arguments.format, &mut out),
-        Command::Explain(arguments) => explain::explain(&arguments.config, arguments.flink, &mut out),
+        Command::Explain(a) => explain::explain(&a.config, a.flink, a.format, &mut out),
         Command::Test(arguments) => test::test(&arguments.config, arguments.format, &mut out),
         Command::Sample(_) => print(&mut out, sample::SAMPLE),
         Command::Checkpoint(arguments) => {
@@ -474,7 +480,7 @@ fn dispatch(command: Command) -> Result<(), Failure> {
                     log::cat(&state_of(&a.place)?, &options, &mut out)
                 }
                 LogCommand::Verify(a) => log::verify(&state_of(&a.place)?, json(a.format), &mut out),
-                LogCommand::Repair(a) => return log_repair::repair(&state_of(&a.place)?, a.yes, &mut out),
+                LogCommand::Repair(a) => return log_repair::repair(&state_of(&a.place)?, a.yes, a.format, &mut out),
             };
             match done {
                 Err(error) if error.is_broken_pipe() => Ok(()),

@@ -19,9 +19,10 @@ use thiserror::Error;
 
 use crate::format::{EpochColumn, FormatConfig};
 use crate::replay_log::{Compression, LogOptions};
-use crate::settings::{Problem, Problems, Section, Text, nearest, read_document, suggestion};
+use crate::settings::{Problem, Problems, Section, Text, line_column, nearest, read_document, suggestion};
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
+use crate::sql::pitfalls::pitfalls;
 use crate::sql::plan::Plan;
 
 /// A larger file is no configuration (a device, a log).
@@ -30,6 +31,8 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 pub use plan::{SYSTEM_COLUMNS, Stream};
 pub use table::Table;
 pub use test::{Expected, InputOf, Test, TestInput};
+
+pub use crate::sql::explain::Step;
 
 /// A whole, valid configuration.
 #[derive(Clone, Debug)]
@@ -146,6 +149,14 @@ pub struct Query {
     pub plan: Plan,
     /// What is known of a key is dropped when it was not used for so long of log time; `None`: never.
     pub state_ttl: Option<Duration>,
+}
+
+impl Query {
+    /// What is valid and does not do what it seems to: line in the file `text`, and message.
+    pub fn pitfalls(&self, text: &str) -> Vec<(usize, String)> {
+        let found = pitfalls(&self.sql.value).into_iter();
+        found.map(|it| (line_column(text, self.sql.locate(it.span).start).0, it.message)).collect()
+    }
 }
 
 /// `[sink.NAME]`.

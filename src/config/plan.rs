@@ -332,10 +332,10 @@ pub(super) fn resolve_stream(from: &str, sources: &[Source], queries: &[(String,
 
 /// Two sinks cannot write one file.
 pub(super) fn refuse_shared_outputs(root: &Section<'_>, sinks: &[Sink]) {
-    let mut taken: BTreeMap<&Path, &str> = BTreeMap::new();
+    let mut taken: BTreeMap<PathBuf, &str> = BTreeMap::new();
     for sink in sinks {
         for path in sink.connector.paths() {
-            if let Some(other) = taken.insert(path, &sink.name) {
+            if let Some(other) = taken.insert(plain(path), &sink.name) {
                 let message = format!("the sinks `{other}` and `{}` both write {}", sink.name, path.display());
                 root.problem(root.span_of("sink"), message, Some("give each its own path".into()));
             }
@@ -372,13 +372,16 @@ pub(super) fn refuse_outputs_in_the_way(root: &mut Section<'_>, config: &super::
     }
 }
 
-/// A path from the root on, without `.` and `..`; links are not followed.
+/// A path from the root on, without `.`, `..` and links, as far as it exists.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in std::path::absolute(path).as_deref().unwrap_or(path).components() {
         match component {
             Component::ParentDir => drop(plain.pop()),
             component => plain.push(component),
+        }
+        if let Ok(followed) = plain.canonicalize() {
+            plain = followed;
         }
     }
     plain

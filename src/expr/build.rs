@@ -385,6 +385,10 @@ fn comparable(op: BinaryOp, left: Expr, right: Expr) -> Result<(Expr, Expr), Typ
             None => {
                 let help = match (a, b) {
                     (T::String, other) | (other, T::String) => format!("write CAST(x AS {other})"),
+                    (T::TimestampLtz(_), T::BigInt) | (T::BigInt, T::TimestampLtz(_)) => {
+                        "write TO_TIMESTAMP_LTZ(x, 3) for milliseconds since 1970, TO_TIMESTAMP_LTZ(x, 0) for seconds"
+                            .to_owned()
+                    }
                     _ => "CAST one of them to the type of the other".to_owned(),
                 };
                 return refuse(format!("cannot compare {a} with {b}"), Some(&help));
@@ -439,6 +443,7 @@ fn is_interval(data_type: &DataType) -> bool {
 fn arithmetic(op: BinaryOp, left: Expr, right: Expr) -> Built {
     use DataType as T;
     let no_rule = |left: &T, right: &T, help: Option<&str>| {
+        let help = help.or(Some("CAST one of them, or leave the operator out: it takes numbers, times and intervals"));
         refuse(format!("cannot compute {left} {} {right}", op.symbol()), help)
     };
     match (&left.data_type, &right.data_type) {
@@ -518,7 +523,7 @@ pub fn negate(e: Expr) -> Built {
         if e.data_type == DataType::Null {
             return Ok(implicit_cast(e, &DataType::Int));
         }
-        return refuse(format!("- needs a number, not {}", e.data_type), None);
+        return refuse(format!("- needs a number, not {}", e.data_type), Some("write CAST(x AS DOUBLE)"));
     }
     let folded = match &e.kind {
         ExprKind::Literal(Value::Integer(i)) => i.checked_neg().filter(|i| fits(*i, &e.data_type)).map(Value::Integer),
@@ -571,7 +576,7 @@ pub fn cast(e: Expr, target: &DataType, try_cast: bool) -> Built {
                 Some("write EXTRACT(EPOCH FROM x), or TIMESTAMPDIFF(SECOND, TIMESTAMP '1970-01-01 00:00:00', x)")
             }
             (T::Float | T::Double, T::Boolean) => Some("write x <> 0"),
-            _ => None,
+            _ => Some("take another type: Flink has no such cast"),
         };
         return refuse(format!("cannot cast {} to {target}", e.data_type), help);
     }
@@ -633,7 +638,7 @@ pub fn in_list(e: Expr, list: Vec<Expr>, negated: bool) -> Built {
         return Ok(Expr { kind: ExprKind::InList { input, list: all, negated }, data_type: DataType::Boolean });
     }
     let mut tests = pairs.into_iter().map(|(left, right)| make_binary(BinaryOp::Equal, left, right, DataType::Boolean));
-    let Some(first) = tests.next() else { return refuse("IN needs at least one value", None) };
+    let Some(first) = tests.next() else { return refuse("IN needs at least one value", Some("write x IN (1, 2)")) };
     let any = tests.fold(first, |any, test| make_binary(BinaryOp::Or, any, test, DataType::Boolean));
     if negated { not(any) } else { Ok(any) }
 }
@@ -772,7 +777,9 @@ pub fn function(name: &str, args: Vec<Expr>) -> Built {
 fn explained(resolved: functions::Resolved, message: impl FnOnce() -> String) -> Built {
     resolved.map_err(|refusal| match refusal {
         Refusal::Because(error) => error,
-        Refusal::Arguments => TypeError { message: message(), help: None },
+        Refusal::Arguments => {
+            TypeError { message: message(), help: Some("CAST the arguments to other types".to_owned()) }
+        }
     })
 }
 
@@ -901,7 +908,12 @@ pub fn timestamp_add(unit: TimeUnit, n: Expr, e: Expr) -> Built {
     let interval = match (calendar::unit_ms(unit), calendar::unit_months(unit)) {
         (Some(ms), _) => literal(Value::Integer(ms), DataType::IntervalDayTime),
         (_, Some(months)) => literal(Value::Integer(months), DataType::IntervalYearMonth),
-        _ => return refuse(format!("TIMESTAMPADD does not take the unit {}", unit.name()), None),
+        _ => {
+            return refuse(
+                format!("TIMESTAMPADD does not take the unit {}", unit.name()),
+                Some("write DAY, HOUR, MINUTE, SECOND, MONTH or YEAR"),
+            );
+        }
     };
     let interval = binary(BinaryOp::Multiply, interval, n)?;
     let below_day = calendar::unit_ms(unit).is_some_and(|ms| ms < calendar::MS_PER_DAY);
@@ -958,12 +970,18 @@ pub fn overlay(e: Expr, replacement: Expr, from: Expr, count: Option<Expr>) -> B
 /// It is no ROW, or has no such field.
 pub fn field(e: Expr, name: &str) -> Built {
     let DataType::Row(fields) = &e.data_type else {
-        return refuse(format!("{} has no fields: only a ROW has", e.data_type), None);
+        let help = match &e.data_type {
+            DataType::String => "a field of a JSON text is JSON_VALUE(x, '$.a.b'); else leave the field out",
+            DataType::Map(..) => "the value of a key is m['key']",
+            _ => "leave the field out",
+        };
+        return refuse(format!("{} has no fields: only a ROW has", e.data_type), Some(help));
     };
     let Some(index) = fields.iter().position(|field| field.name == name) else {
         let near = nearest(name, fields.iter().map(|field| field.name.as_str()));
-        let help = near.map(|near| format!("did you mean `{near}`?"));
-        return Err(TypeError { message: format!("{} has no field `{name}`", e.data_type), help });
+        let all = || fields.iter().map(|field| format!("`{}`", field.name)).collect::<Vec<_>>().join(", ");
+        let help = near.map_or_else(|| format!("there are {}", all()), |near| format!("did you mean `{near}`?"));
+        return Err(TypeError { message: format!("{} has no field `{name}`", e.data_type), help: Some(help) });
     };
     let data_type = fields.get(index).map_or(DataType::Null, |field| field.data_type.clone());
     Ok(Expr { kind: ExprKind::Field { input: Box::new(e), field: index }, data_type })
@@ -979,13 +997,16 @@ pub fn index(e: Expr, i: Expr) -> Built {
         return functions::map::item(e, i, key, value);
     }
     let DataType::Array(item) = &e.data_type else {
-        return refuse(format!("{} has no elements: only an ARRAY or a MAP has", e.data_type), None);
+        let message = format!("{} has no elements: only an ARRAY or a MAP has", e.data_type);
+        return refuse(message, Some("leave the brackets out"));
     };
     if matches!(i.kind, ExprKind::Literal(Value::Integer(i)) if i < 1) {
-        return refuse("the elements of an array count from 1", None);
+        return refuse("the elements of an array count from 1", Some("write x[1] for the first"));
     }
     let data_type = item.as_ref().clone();
-    let Ok(i) = functions::int(i) else { return refuse("the index of an array must be an INT", None) };
+    let Ok(i) = functions::int(i) else {
+        return refuse("the index of an array must be an INT", Some("write x[CAST(i AS INT)]"));
+    };
     Ok(Expr { kind: ExprKind::Index { array: Box::new(e), index: Box::new(i) }, data_type })
 }
 

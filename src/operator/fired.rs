@@ -7,7 +7,8 @@ use arrow_array::ArrayRef;
 use super::aggregation::{Aggregation, Group};
 use super::parts::{Emit, PART_BYTES, PART_ROWS};
 use super::window::Assigner;
-use super::{Chunk, Mark, OperatorError, Position};
+use super::{Chunk, Mark, OperatorError, Position, Preview};
+use crate::expr::Field;
 use crate::sql::plan::WindowProperty;
 use crate::state::{Key, heap_bytes};
 
@@ -65,10 +66,10 @@ impl Output {
         Ok(Chunk { columns, positions: Arc::new(fired.positions), marks })
     }
 
-    /// The row that a group would give, as columns.
-    pub fn preview(&self, window: (i64, i64), key: &[u8], group: Group) -> Option<Vec<ArrayRef>> {
+    /// The row that a group would give.
+    pub fn preview(&self, labels: &[Field], window: (i64, i64), key: &[u8], group: Group) -> Option<Preview> {
         let mut fired = Fired::default();
         fired.push(Position::default(), window, Key::from(key), group);
-        Some(self.chunk(fired, Arc::default()).ok()?.columns)
+        Some(Preview { fields: labels.to_vec(), columns: self.chunk(fired, Arc::default()).ok()?.columns })
     }
 }

@@ -232,6 +232,12 @@ impl Chunk {
 /// Renders a row as JSON for the side outputs.
 pub type RowText = Arc<dyn Fn(&[Field], &[ArrayRef], usize) -> String + Send + Sync>;
 
+/// An entry of the keyed state as a row of columns with names.
+pub struct Preview {
+    pub fields: Vec<Field>,
+    pub columns: Vec<ArrayRef>,
+}
+
 /// An operator's name and input, as its side outputs need them.
 #[derive(Clone)]
 pub struct Named {
@@ -417,9 +423,9 @@ pub trait Operator: Send {
         None
     }
 
-    /// The row that an entry of the keyed state would give if it were freed now, as the output's columns; `None` where
-    /// the bytes are not the operator's.
-    fn preview(&self, _namespace: i64, _key: &[u8], _value: &[u8]) -> Option<Vec<ArrayRef>> {
+    /// An entry of the keyed state for people: the row that it would give if it were freed now, in columns with these
+    /// labels, or what else it is; `None` where the bytes are not the operator's.
+    fn preview(&self, _labels: &[Field], _namespace: i64, _key: &[u8], _value: &[u8]) -> Option<Preview> {
         None
     }
 

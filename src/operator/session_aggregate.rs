@@ -4,17 +4,16 @@
 
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
-
 use super::aggregation::{Aggregation, Group};
 use super::fired::{Fired, Output};
 use super::parts::{Emit, in_one_part};
+use super::session_timers::Timer;
 use super::sessions::{self, Content, Session, Sessions};
 use super::window::Assigner;
 use super::window_aggregate::Spec;
-use super::{Chunk, Event, Named, Operator, OperatorError, Position, Sides, StreamClock, restored};
+use super::{Chunk, Event, Named, Operator, OperatorError, Position, Preview, Sides, StreamClock, restored};
 use crate::event::EventTime;
-use crate::expr::EvalContext;
+use crate::expr::{EvalContext, Field};
 use crate::state::{Checkpointed, KeyedState};
 
 /// Name and version of the encoding of [`Entry`]: to be raised when it, or an accumulator's encoding, changes.
@@ -118,12 +117,13 @@ impl Operator for SessionAggregate {
         Some(&mut self.sessions.state)
     }
 
-    fn preview(&self, _namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
+    fn preview(&self, labels: &[Field], _namespace: i64, key: &[u8], value: &[u8]) -> Option<Preview> {
         match postcard::from_bytes(value).ok()? {
+            Entry::Timer => Timer::preview(key, labels, |key| self.output.aggregation.key_columns([key]).ok()),
             Entry::Session(Session { start, end, content })
                 if content.0.len() == self.output.aggregation.empty().0.len() =>
             {
-                self.output.preview((start, end), key, content)
+                self.output.preview(labels, (start, end), key, content)
             }
             _ => None,
         }
@@ -146,9 +146,9 @@ impl Operator for SessionAggregate {
 
 #[cfg(test)]
 mod tests {
-    use arrow_array::StringArray;
     use arrow_array::cast::AsArray;
     use arrow_array::types::{Int64Type, TimestampMicrosecondType};
+    use arrow_array::{ArrayRef, StringArray};
     use jiff::tz::TimeZone;
     use proptest::prelude::*;
 

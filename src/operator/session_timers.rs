@@ -10,9 +10,14 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, TimestampMicrosecondArray};
 
 use super::sessions::{Content, Entry};
+use super::{Preview, instants};
 use crate::event::EventTime;
+use crate::expr::{DataType, Field};
 use crate::state::{Checkpointed, Key, KeyedState, StateError};
 
 /// Middle of the namespaces of timers: far from what any timestamp of a session can be.
@@ -44,6 +49,24 @@ impl Timer {
         let (end, key) = rest.split_first_chunk::<8>()?;
         let number = |bytes: &[u8; 8]| i64::from_be_bytes(*bytes) ^ i64::MIN;
         Some(Timer { over: number(over), end: number(end), key: Key::from(key) })
+    }
+}
+
+impl Timer {
+    /// The entry of a timer for people: the watermark, the session's end, and the keys, which are the first of `fields`.
+    pub fn preview(
+        bytes: &[u8],
+        fields: &[Field],
+        keys: impl FnOnce(&[u8]) -> Option<Vec<ArrayRef>>,
+    ) -> Option<Preview> {
+        let Timer { over, end, key } = Timer::decode(bytes)?;
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(instants([over.saturating_mul(1000)])),
+            Arc::new(TimestampMicrosecondArray::from_iter_values([end.saturating_mul(1000)])),
+        ];
+        columns.extend(keys(&key)?);
+        let own = [Field::new("timer", DataType::TimestampLtz(3)), Field::new("session_end", DataType::Timestamp(3))];
+        Some(Preview { fields: own.into_iter().chain(fields.iter().cloned()).take(columns.len()).collect(), columns })
     }
 }
 

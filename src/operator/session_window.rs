@@ -12,12 +12,13 @@ use arrow_array::ArrayRef;
 use super::parts::{Emit, PART_BYTES, PART_ROWS, in_one_part};
 use super::rows::StoredRow;
 use super::session_rows::{Reader, Rows, Runs};
+use super::session_timers::Timer;
 use super::sessions::{self, Sessions};
 use super::window::Assigner;
-use super::{Chunk, Event, Mark, Named, Operator, OperatorError, Position, Sides, StreamClock, restored};
+use super::{Chunk, Event, Mark, Named, Operator, OperatorError, Position, Preview, Sides, StreamClock, restored};
 use crate::event::EventTime;
-use crate::expr::EvalContext;
 use crate::expr::row::RowKeys;
+use crate::expr::{EvalContext, Field};
 use crate::sql::plan::{WindowProperty, WindowSpec};
 use crate::state::{Checkpointed, KeyedState};
 
@@ -152,6 +153,12 @@ impl Operator for SessionWindow {
         Some(&mut self.sessions.state)
     }
 
+    fn preview(&self, _labels: &[Field], _namespace: i64, key: &[u8], value: &[u8]) -> Option<Preview> {
+        let Entry::Timer = postcard::from_bytes(value).ok()? else { return None };
+        let fields = self.partition.iter().filter_map(|column| self.named.input.get(*column).cloned());
+        Timer::preview(key, &fields.collect::<Vec<_>>(), |key| self.keys.decode([key]).ok())
+    }
+
     fn next_timer(&self) -> Option<EventTime> {
         self.sessions.next_timer()
     }
@@ -177,7 +184,7 @@ mod tests {
 
     use super::super::instants;
     use super::*;
-    use crate::expr::{DataType, Field};
+    use crate::expr::DataType;
     use crate::sql::plan::WindowKind;
     use crate::state::Frozen;
     use crate::state::model::{MemoryStore, OPERATOR, Store};

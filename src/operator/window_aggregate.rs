@@ -16,16 +16,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow_array::ArrayRef;
-
 use super::aggregation::{Aggregation, Group};
 use super::fired::{Fired, Output};
 use super::parts::{Emit, in_one_part};
 use super::window::Assigner;
-use super::{Chunk, Event, Named, Operator, OperatorError, Position, Sides, StreamClock, restored};
+use super::{Chunk, Event, Named, Operator, OperatorError, Position, Preview, Sides, StreamClock, restored};
 use crate::event::EventTime;
 use crate::expr::build::Expr;
-use crate::expr::{AggregateCall, EvalContext};
+use crate::expr::{AggregateCall, EvalContext, Field};
 use crate::sql::plan::{WindowKind, WindowProperty, WindowSpec};
 use crate::state::{Checkpointed, KeyedState};
 
@@ -237,9 +235,9 @@ impl Operator for WindowAggregate {
         Some(&mut self.state)
     }
 
-    fn preview(&self, namespace: i64, key: &[u8], value: &[u8]) -> Option<Vec<ArrayRef>> {
+    fn preview(&self, labels: &[Field], namespace: i64, key: &[u8], value: &[u8]) -> Option<Preview> {
         let window = (self.output.assigner.start_of(namespace), namespace);
-        self.output.preview(window, key, self.output.aggregation.decode_group(value)?)
+        self.output.preview(labels, window, key, self.output.aggregation.decode_group(value)?)
     }
 
     fn next_timer(&self) -> Option<EventTime> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::format::FormatError;
+use crate::access;
 use crate::event::{Epoch, Lsn};
 
 /// A failure of the log. Nothing on disk has been changed by one, but where it says so.
@@ -99,7 +100,7 @@ impl LogError {
     }
 
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LogError {
-        move |source| LogError::Io { action, path: path.to_owned(), source }
+        move |source| LogError::Io { action, path: path.to_owned(), source: access::explained(path, source) }
     }
 
     pub(super) fn corrupt(file: &Path, offset: u64, what: impl Into<String>) -> LogError {

@@ -18,6 +18,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
 use super::reserved::is_reserved;
+use super::syntax_error::unit;
 
 /// Most operators in one query: they chain to the left, so their number bounds the depth of the syntax tree.
 pub(super) const OPERATORS_MAX: usize = 2000;
@@ -36,6 +37,7 @@ const NO_EXPRESSION: [&str; 22] = [
 pub(super) struct Refusal {
     pub span: Span,
     pub message: String,
+    /// `None`: the message is as the library's, to be put into words.
     pub help: Option<String>,
 }
 
@@ -85,6 +87,13 @@ impl FlinkDialect {
             }
             end = span.end;
             parser.advance_token();
+        }
+        if end == start {
+            return self.refuse(
+                parser.peek_token_ref().span,
+                "a type must follow AS",
+                "write for example CAST(x AS INT)",
+            );
         }
         parser.expect_token(&Token::RParen)?;
         let place = Ident::with_span(Span::new(start, end), "type");
@@ -240,6 +249,10 @@ impl FlinkDialect {
                 end = span.end;
                 parser.advance_token();
             }
+            if end == start {
+                let help = "write for example RETURNING DOUBLE";
+                return self.refuse(parser.peek_token_ref().span, "a type must follow RETURNING", help);
+            }
             let place = Ident::with_span(Span::new(start, end), "type");
             return Ok((Ident::with_span(first.span, "RETURNING"), Expr::Identifier(place)));
         }
@@ -326,7 +339,12 @@ impl FlinkDialect {
         let _signed = negative || parser.consume_token(&Token::Plus);
         let TokenWithSpan { token, span } = parser.peek_token();
         let Token::SingleQuotedString(text) = token else {
-            return self.refuse(keyword, "INTERVAL needs a quoted number and a unit", HELP);
+            let next = |n: usize| parser.peek_nth_token_ref(n).token.to_string();
+            let help = match (&token, unit(&next(1))) {
+                (Token::Number(number, _), Some(unit)) => format!("write INTERVAL '{number}' {unit}"),
+                _ => HELP.to_owned(),
+            };
+            return self.refuse(keyword, "INTERVAL needs a quoted number and a unit", &help);
         };
         parser.advance_token();
         let text = match (negative, text.strip_prefix('-')) {
@@ -334,8 +352,11 @@ impl FlinkDialect {
             (true, None) => format!("-{text}"),
             (false, _) => text,
         };
-        if !matches!(parser.peek_token_ref().token, Token::Word(_)) {
-            return self.refuse(keyword.union(&span), "this INTERVAL has no unit", HELP);
+        let next = parser.peek_token_ref();
+        let written = text.split_once(' ').and_then(|(number, word)| Some((number, unit(word.trim())?)));
+        if written.is_some() || !matches!(next.token, Token::Word(_)) {
+            let help = written.map(|(number, unit)| format!("write INTERVAL '{number}' {unit}"));
+            return self.refuse(keyword.union(&span), "this INTERVAL has no unit", help.as_deref().unwrap_or(HELP));
         }
         let leading_field = self.unit(parser)?;
         let (mut leading_precision, mut fraction) = (None, None);
@@ -554,8 +575,10 @@ impl Dialect for FlinkDialect {
         match word.as_str() {
             word if NO_EXPRESSION.contains(&word) => {
                 let TokenWithSpan { token, span } = parser.peek_token();
-                let help = format!("as a name, write it in back-ticks: `{token}`");
-                Some(self.refuse(span, &format!("expected an expression, found `{token}`"), &help))
+                let message = format!("Expected: an expression, found: {token}");
+                let refusal = Refusal { span, message: message.clone(), help: None };
+                self.refusal.borrow_mut().get_or_insert(refusal);
+                Some(Err(ParserError::ParserError(message)))
             }
             "CAST" if call => Some(self.cast(parser, CastKind::Cast)),
             "TRY_CAST" if call => Some(self.cast(parser, CastKind::TryCast)),

@@ -10,14 +10,56 @@ use crate::expr::aggregate::{AggregateKind, Parameter};
 use crate::expr::build::{Expr, ExprKind};
 use crate::expr::{AggregateCall, Field, Schema};
 
+/// A step of a plan for people and programs.
+pub struct Step {
+    pub name: String,
+    /// Its columns, keys, calls and what else it does, a line each.
+    pub details: Vec<String>,
+    /// Its rows.
+    pub columns: Vec<Field>,
+    /// The time attribute of its rows.
+    pub time: Option<Field>,
+    /// What bounds its state.
+    pub state: String,
+    pub inputs: Vec<Step>,
+}
+
+impl Step {
+    fn write(&self, out: &mut String, depth: usize) {
+        let pad = "  ".repeat(depth);
+        let time = self.time.as_ref().map_or_else(|| "none".to_owned(), |f| format!("`{}` {}", f.name, f.data_type));
+        let last = [format!("time attribute: {time}"), format!("state: {}", self.state)];
+        *out += &format!("{pad}{}\n", self.name);
+        for detail in self.details.iter().chain(&last) {
+            *out += &format!("{pad}    {detail}\n");
+        }
+        self.inputs.iter().for_each(|input| input.write(out, depth + 1));
+    }
+}
+
 impl Plan {
     /// The plan as an indented tree, the last step first: of each step its expressions with their types, the time
     /// attribute of its rows, and what bounds its state.
     pub fn explain(&self) -> String {
         let mut out = String::new();
-        // Writing to a String cannot fail.
-        let _ = self.write(&mut out, 0);
+        self.steps().write(&mut out, 0);
         out
+    }
+
+    /// The plan as a tree, the last step first.
+    pub fn steps(&self) -> Step {
+        let mut own = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut own);
+        let mut lines = own.lines().map(|line| line.strip_prefix("    ").unwrap_or(line).to_owned());
+        Step {
+            name: lines.next().unwrap_or_default(),
+            details: lines.collect(),
+            columns: self.schema.fields.iter().filter(|field| !field.hidden).cloned().collect(),
+            time: self.schema.time.and_then(|time| self.schema.fields.get(time)).cloned(),
+            state: self.state_bound(),
+            inputs: self.inputs().into_iter().map(Plan::steps).collect(),
+        }
     }
 
     /// The steps that keep state, with their fingerprints, inputs before what reads them.
@@ -124,79 +166,75 @@ impl Plan {
         fields
     }
 
-    fn write(&self, out: &mut String, depth: usize) -> fmt::Result {
-        let pad = "  ".repeat(depth);
+    /// This step alone: its name, then its details, a line each.
+    fn write(&self, out: &mut String) -> fmt::Result {
         let column = |field: &Field| format!("`{}` {}", field.name, field.data_type);
         match &self.node {
             Node::Scan { relation } => {
                 let columns: Vec<String> = self.schema.fields.iter().filter(|f| !f.hidden).map(column).collect();
-                writeln!(out, "{pad}Scan {relation}")?;
-                writeln!(out, "{pad}    columns: {}", columns.join(", "))?;
+                writeln!(out, "Scan {relation}")?;
+                writeln!(out, "    columns: {}", columns.join(", "))?;
             }
             Node::Project { input, exprs } => {
-                writeln!(out, "{pad}Project")?;
+                writeln!(out, "Project")?;
                 for (field, expr) in self.schema.fields.iter().zip(exprs) {
-                    writeln!(out, "{pad}    {} = {}", column(field), expr.display(&input.schema))?;
+                    writeln!(out, "    {} = {}", column(field), expr.display(&input.schema))?;
                 }
             }
             Node::Filter { input, predicate } => {
-                writeln!(out, "{pad}Filter")?;
-                writeln!(out, "{pad}    {}", predicate.display(&input.schema))?;
+                writeln!(out, "Filter")?;
+                writeln!(out, "    {}", predicate.display(&input.schema))?;
             }
             Node::UnionAll { .. } => {
                 let columns: Vec<String> = self.schema.fields.iter().map(column).collect();
-                writeln!(out, "{pad}UnionAll")?;
-                writeln!(out, "{pad}    columns: {}", columns.join(", "))?;
+                writeln!(out, "UnionAll")?;
+                writeln!(out, "    columns: {}", columns.join(", "))?;
             }
             Node::Window { input, window } => {
-                writeln!(out, "{pad}Window")?;
-                writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
+                writeln!(out, "Window")?;
+                writeln!(out, "    {}", Window(window, &input.schema))?;
             }
             Node::Unnest { input, array, outer, ordinality } => {
-                writeln!(out, "{pad}Unnest")?;
+                writeln!(out, "Unnest")?;
                 let rows = if *outer { ", rows without elements too" } else { "" };
                 let number = if *ordinality { ", numbered" } else { "" };
-                writeln!(out, "{pad}    {}{rows}{number}", array.display(&input.schema))?;
+                writeln!(out, "    {}{rows}{number}", array.display(&input.schema))?;
                 let elements: Vec<String> =
                     self.schema.fields.iter().skip(input.schema.fields.len()).map(column).collect();
-                writeln!(out, "{pad}    columns: {}", elements.join(", "))?;
+                writeln!(out, "    columns: {}", elements.join(", "))?;
             }
             Node::Expand { input, keys, sets } => {
-                writeln!(out, "{pad}Expand")?;
+                writeln!(out, "Expand")?;
                 for (number, set) in sets.iter().enumerate() {
                     let own = keys.iter().zip(set).filter(|(_, has)| **has);
                     let own: Vec<String> = own.map(|(key, _)| key.display(&input.schema).to_string()).collect();
-                    writeln!(out, "{pad}    set {number}: ({})", own.join(", "))?;
+                    writeln!(out, "    set {number}: ({})", own.join(", "))?;
                 }
             }
             Node::WindowAggregate { input, window, keys, properties, aggregates } => {
-                writeln!(out, "{pad}WindowAggregate")?;
-                writeln!(out, "{pad}    {}", Window(window, &input.schema))?;
+                writeln!(out, "WindowAggregate")?;
+                writeln!(out, "    {}", Window(window, &input.schema))?;
                 let mut fields = self.schema.fields.iter();
                 for key in keys {
                     if let Some(field) = fields.next() {
-                        writeln!(out, "{pad}    key {} = {}", column(field), key.display(&input.schema))?;
+                        writeln!(out, "    key {} = {}", column(field), key.display(&input.schema))?;
                     }
                 }
                 for property in properties {
                     if let Some(field) = fields.next() {
-                        writeln!(out, "{pad}    window's {} {}", property_name(*property), column(field))?;
+                        writeln!(out, "    window's {} {}", property_name(*property), column(field))?;
                     }
                 }
                 for call in aggregates {
                     if let Some(field) = fields.next() {
-                        writeln!(out, "{pad}    {} = {}", column(field), Call(call, &input.schema))?;
+                        writeln!(out, "    {} = {}", column(field), Call(call, &input.schema))?;
                     }
                 }
             }
-            Node::Match { input, spec } => pattern::write(spec, &self.schema, &input.schema, out, &pad)?,
+            Node::Match { input, spec } => pattern::write(spec, &self.schema, &input.schema, out)?,
             Node::Over { .. } | Node::Rank { .. } | Node::Join { .. } | Node::Lookup { .. } => {}
         }
-        operators::write(self, out, &pad)?;
-        let time = self.schema.time.and_then(|time| self.schema.fields.get(time));
-        writeln!(out, "{pad}    time attribute: {}", time.map_or_else(|| "none".to_owned(), column))?;
-        writeln!(out, "{pad}    state: {}", self.state_bound())?;
-        self.inputs().into_iter().try_for_each(|input| input.write(out, depth + 1))
+        operators::write(self, out)
     }
 }
 

@@ -30,23 +30,27 @@
 //! | not yet | `FILTER` with `OVER`, `WITHIN GROUP`, `MULTISET` (`COLLECT`), year-month windows |
 //! | never: its state has no bound | `GROUP BY` without a window, joins without a bound in time, the last row of a key, Top-N without a window, aggregates over a whole stream, `SELECT DISTINCT` and `ORDER BY` otherwise, `UNION`, `EXCEPT`, `INTERSECT`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
 //! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
-//! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `::`, `==`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
+//! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `E'…'`, `::`, `==`, `!=`, `&&`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
 
 mod dialect;
 pub mod explain;
+mod foreign;
 pub mod match_plan;
 #[cfg(test)]
 mod match_tests;
 mod parse;
 mod pattern_text;
+pub mod pitfalls;
 pub mod plan;
 mod planner;
 pub mod portable;
 mod reserved;
+mod syntax_error;
 #[cfg(test)]
 mod tests;
 mod text;
 mod types;
+mod unreadable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

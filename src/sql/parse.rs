@@ -10,11 +10,10 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::SqlError;
-use super::dialect::{FOREIGN_CLAUSES, FlinkDialect};
-use super::pattern_text;
-use super::reserved::is_reserved;
-use super::text::{NESTING_MAX, Text, is_word, lower_first};
-use super::types::reserved;
+use super::dialect::FlinkDialect;
+use super::syntax_error::explained;
+use super::text::{NESTING_MAX, Text, is_word};
+use super::{foreign, nearest_help, pattern_text};
 
 /// Nesting that `sqlparser` follows; above [`NESTING_MAX`], since words nest too (`CASE CASE …`).
 const RECURSION_MAX: usize = NESTING_MAX + 20;
@@ -57,12 +56,14 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
         (0..text.tokens.len()).filter(is_set_operator).nth(SET_OPERATORS_MAX).and_then(|i| text.tokens.get(i))
     {
         let message = format!("the query has more than {SET_OPERATORS_MAX} set operators");
-        return Err(SqlError::new(placed.range.clone(), message));
+        return Err(SqlError::new(placed.range.clone(), message).help("split it: one [query.NAME] may read another"));
     }
+    foreign::check(text)?;
     check_forgotten(text)?;
     pattern_text::check(text)?;
-    let word = text.slice(first.range.clone()).to_ascii_uppercase();
-    let refuse = |help: &str| Err(SqlError::new(first.range.clone(), format!("{word} is no query")).help(help));
+    let written = text.slice(first.range.clone());
+    let word = written.to_ascii_uppercase();
+    let refuse = |help: &str| Err(SqlError::new(first.range.clone(), format!("{written} is no query")).help(help));
     match word.as_str() {
         "SELECT" | "WITH" | "(" | "FROM" | "TABLE" => Ok(()),
         "VALUES" => Err(SqlError::new(first.range.clone(), "VALUES is not supported: a query reads streams")
@@ -70,8 +71,11 @@ fn check_statement(text: &Text<'_>) -> Result<(), SqlError> {
         "INSERT" => refuse("write the SELECT alone; a [sink.NAME] with `from` takes its rows"),
         "CREATE" => refuse("write the SELECT of a view alone, as [query.NAME]; tables are [source.NAME]"),
         "SET" | "RESET" => refuse("settings stand in the configuration file"),
-        _ if is_reserved(&word) || text.tokens.len() > 1 => refuse("a query starts with SELECT or WITH"),
-        _ => refuse("write SELECT … FROM …"),
+        "EXPLAIN" => refuse("`forebay explain CONFIG` shows the plan of each query"),
+        _ => match nearest_help(&word, ["SELECT", "WITH"]) {
+            Some(help) => refuse(&help),
+            None => refuse("a query starts with SELECT or WITH"),
+        },
     }
 }
 
@@ -118,12 +122,19 @@ fn run(text: &Text<'_>, tokens: Vec<TokenWithSpan>, end: Range<usize>) -> Result
         Err(error) => error,
     };
     if let Some(refusal) = dialect.refusal() {
-        let error = SqlError::new(text.range(refusal.span), refusal.message);
-        return Err(error.help_if(refusal.help));
+        let place = text.range(refusal.span);
+        return Err(match refusal.help {
+            Some(help) => SqlError::new(place, refusal.message).help(help),
+            None => explained(text, &refusal.message, place),
+        });
     }
     let farthest = || {
         let token = parser.token_at(dialect.farthest());
-        if token.token == Token::EOF { end.clone() } else { text.range(token.span) }
+        let at = text.index_at(text.range(token.span).start);
+        match text.tokens.get(at).filter(|placed| token.token != Token::EOF && placed.range.start < end.start) {
+            Some(placed) => placed.range.clone(),
+            None => end.clone(),
+        }
     };
     let message = match error {
         ParserError::RecursionLimitExceeded => {
@@ -142,39 +153,6 @@ fn run(text: &Text<'_>, tokens: Vec<TokenWithSpan>, end: Range<usize>) -> Result
         None => (message.as_str(), farthest()),
     };
     Err(explained(text, message, place))
-}
-
-/// `sqlparser`'s message as a sentence of ours, with advice where its cause is known.
-fn explained(text: &Text<'_>, message: &str, place: Range<usize>) -> SqlError {
-    let found = text.slice(place.clone());
-    let upper = found.to_ascii_uppercase();
-    if found == ";" {
-        return SqlError::new(place, "only one query can stand here")
-            .help("give each query a [query.NAME] of its own, and leave out the `;`");
-    }
-    if FOREIGN_CLAUSES.contains(&upper.as_str()) {
-        return SqlError::new(place, format!("{upper} is not part of Flink SQL")).help("leave the clause out");
-    }
-    let before = text.index_at(place.start).checked_sub(1);
-    if let Some(top) = before.filter(|before| text.is_word(*before, "TOP")).and_then(|before| text.tokens.get(before))
-        && message.contains("literal int")
-    {
-        return SqlError::new(top.range.clone(), "TOP is not part of Flink SQL")
-            .help("leave it out; as a name, write it in back-ticks: `top`");
-    }
-    let message = lower_first(message).replace("Expected: ", "expected ").replace("expected: ", "expected ");
-    let message = match message.split_once(", found: ") {
-        Some((wanted, _)) if found.is_empty() || found == ")" && message.ends_with("EOF") => {
-            format!("{wanted}, found the end{}", if found.is_empty() { " of the query" } else { " of the sub-query" })
-        }
-        Some((wanted, _)) => format!("{wanted}, found `{found}`"),
-        None => message,
-    };
-    let error = SqlError::new(place.clone(), message);
-    if is_reserved(found) && !found.is_empty() {
-        return error.help(reserved(place, found).help.unwrap_or_default().replace("write it", "as a name, write it"));
-    }
-    error
 }
 
 /// The relations that a query reads, CTEs excluded, in order of appearance, each once.

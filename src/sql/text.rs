@@ -9,6 +9,8 @@ use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Whit
 
 use super::SqlError;
 use super::dialect::FlinkDialect;
+use super::foreign;
+use super::unreadable::unreadable;
 
 /// Longest query text in bytes: bounds the work of planning.
 const TEXT_MAX_BYTES: usize = 1 << 20;
@@ -43,7 +45,7 @@ impl<'a> Text<'a> {
     pub fn new(text: &'a str) -> Result<Text<'a>, SqlError> {
         if text.len() > TEXT_MAX_BYTES {
             let message = format!("the query is {} bytes long; at most {TEXT_MAX_BYTES} are taken", text.len());
-            return Err(SqlError::new(0..0, message));
+            return Err(SqlError::new(0..0, message).help("split it: one [query.NAME] may read another"));
         }
         let chars = text.char_indices().map(|(at, _)| at).chain(std::iter::once(text.len())).collect();
         let ends = text.chars().enumerate().filter(|(_, c)| *c == '\n').map(|(index, _)| index + 1);
@@ -53,8 +55,7 @@ impl<'a> Text<'a> {
             Ok(raw) => this.raw = raw,
             Err(error) => {
                 let at = this.offset(error.location);
-                let message = error.message.trim_end_matches('.').replace("EOF", "the end of the query");
-                return Err(SqlError::new(this.char_at(at), lower_first(&message)));
+                return Err(unreadable(text, this.char_at(at)));
             }
         }
         this.tokens = this
@@ -225,7 +226,10 @@ impl<'a> Text<'a> {
                             return Err(SqlError::new(range, format!("expected `{wanted}`, found `{found}`"))
                                 .help(format!("`{}` before it is not closed", self.slice(opened))));
                         }
-                        None => return Err(SqlError::new(range, format!("`{found}` closes nothing"))),
+                        None => {
+                            let message = format!("`{found}` closes nothing");
+                            return Err(SqlError::new(range, message).help("leave it out, or open it before"));
+                        }
                     }
                 }
                 Token::DoubleQuotedString(_) => {
@@ -276,6 +280,11 @@ impl<'a> Text<'a> {
                         );
                     }
                 }
+                token if open.len() <= pattern_depth => {
+                    if let Some((message, help)) = foreign::sign(token, self.slice(range.clone())) {
+                        return refuse(&message, help);
+                    }
+                }
                 _ => {}
             }
             if open.len() > NESTING_MAX {
@@ -287,9 +296,9 @@ impl<'a> Text<'a> {
             }
         }
         match open.pop() {
-            Some((_, range)) => {
+            Some((wanted, range)) => {
                 let message = format!("this `{}` is not closed", self.slice(range.clone()));
-                Err(SqlError::new(range, message))
+                Err(SqlError::new(range, message).help(format!("write the missing `{wanted}`")))
             }
             None => Ok(()),
         }
@@ -299,13 +308,4 @@ impl<'a> Text<'a> {
 /// Whether a token is this word, unquoted (any case).
 pub(super) fn is_word(token: &Token, word: &str) -> bool {
     matches!(token, Token::Word(w) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case(word))
-}
-
-/// A message with a small first letter, unless it starts with a capitalised word of SQL.
-pub(super) fn lower_first(message: &str) -> String {
-    let mut chars = message.chars();
-    match (chars.next(), chars.clone().next()) {
-        (Some(first), Some(second)) if second.is_lowercase() => first.to_lowercase().chain(chars).collect(),
-        _ => message.to_owned(),
-    }
 }

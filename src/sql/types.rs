@@ -83,7 +83,7 @@ pub fn parse_type(text: &str) -> Result<DataType, SqlError> {
     match text.tokens.get(parser.next) {
         Some(_) if parser.half_closed => Err(parser.unexpected("the end of the type")),
         Some(_) => Err(parser.unexpected("the end of the type")),
-        None if parser.half_closed => Err(SqlError::new(text.end(), "one `>` too many")),
+        None if parser.half_closed => Err(SqlError::new(text.end(), "one `>` too many").help("leave it out")),
         None => Ok(data_type),
     }
 }
@@ -107,6 +107,7 @@ impl TypeParser<'_> {
             found => format!("`{found}`"),
         };
         SqlError::new(place, format!("expected {wanted}, found {found}"))
+            .help("types are for example INT, STRING, DECIMAL(10, 2), TIMESTAMP_LTZ(3), ARRAY<INT>, ROW<a INT>")
     }
 
     fn word(&mut self, word: &str) -> bool {
@@ -134,13 +135,15 @@ impl TypeParser<'_> {
             _ => Err(SqlError::new(
                 place,
                 format!("the {what} must be between {} and {}, not {digits}", range.start(), range.end()),
-            )),
+            )
+            .help("write for example DECIMAL(10, 2)")),
         }
     }
 
     fn data_type(&mut self, depth: usize) -> Result<DataType, SqlError> {
         if depth > DEPTH_MAX {
-            return Err(SqlError::new(self.place(), format!("the type is nested deeper than {DEPTH_MAX} levels")));
+            return Err(SqlError::new(self.place(), format!("the type is nested deeper than {DEPTH_MAX} levels"))
+                .help("flatten it"));
         }
         let mut data_type = self.plain(depth)?;
         let mut arrays = 0;
@@ -152,7 +155,8 @@ impl TypeParser<'_> {
             } else if self.word("ARRAY") {
                 arrays += 1;
                 if arrays > DEPTH_MAX {
-                    return Err(SqlError::new(place, format!("the type is nested deeper than {DEPTH_MAX} levels")));
+                    return Err(SqlError::new(place, format!("the type is nested deeper than {DEPTH_MAX} levels"))
+                        .help("flatten it"));
                 }
                 data_type = DataType::Array(Box::new(data_type));
             } else if self.word("MULTISET") {
@@ -248,7 +252,7 @@ impl TypeParser<'_> {
             }
             _ => {
                 let error = SqlError::new(place, format!("unknown type `{name}`"));
-                return Err(error.help_if(nearest_help(&name, NAMES)));
+                return Err(error.help(format!("there are {}", NAMES.join(", "))).help_if(nearest_help(&name, NAMES)));
             }
         })
     }
@@ -260,7 +264,8 @@ impl TypeParser<'_> {
         let place = self.place();
         let key = self.data_type(depth + 1)?;
         if key.has_map() {
-            return Err(SqlError::new(place, format!("{key} cannot be the key of a MAP: maps cannot be compared")));
+            return Err(SqlError::new(place, format!("{key} cannot be the key of a MAP: maps cannot be compared"))
+                .help("take a STRING or a number as the key"));
         }
         if self.half_closed || !self.token(&Token::Comma) {
             return Err(self.unexpected("`,` and the type of the values"));
@@ -372,7 +377,8 @@ impl TypeParser<'_> {
                 return Err(reserved(place, &name.value));
             }
             if fields.iter().any(|field| field.name == name.value) {
-                return Err(SqlError::new(place, format!("the field `{}` is there twice", name.value)));
+                return Err(SqlError::new(place, format!("the field `{}` is there twice", name.value))
+                    .help("give one of them another name"));
             }
             fields.push(Field::new(name.value, self.data_type(depth + 1)?));
             if !self.half_closed && self.token(&Token::Comma) {

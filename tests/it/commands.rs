@@ -257,6 +257,20 @@ fn the_sample_and_the_shipped_configurations_are_valid() {
 }
 
 #[test]
+fn check_warns_of_a_comparison_with_null_and_names_its_line() {
+    let place = Place::new();
+    let config =
+        tcp_config(9000).replace("SELECT device, temp FROM plant", "SELECT device, temp FROM plant WHERE temp = NULL");
+    place.write("f.toml", &config);
+    let line = config.lines().position(|line| line.contains("= NULL")).expect("the line") + 1;
+    let checked = place.forebay(&["check", "f.toml"]);
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    let warning = format!("warning: query all_rows, line {line}: `= NULL` is never true: write IS NULL");
+    assert!(text.contains(&warning), "{text}");
+    assert_eq!(checked.status.code(), Some(0));
+}
+
+#[test]
 fn explain_shows_the_plan_the_guarantees_and_what_bounds_state() {
     let place = Place::new();
     place.write("f.toml", &tcp_config(9000));
@@ -265,6 +279,25 @@ fn explain_shows_the_plan_the_guarantees_and_what_bounds_state() {
     for part in ["exactly-once", "window", "10", "device", "open windows"] {
         assert!(text.contains(part), "{part} in:\n{text}");
     }
+    // The same as JSON: every line of the tree is in it.
+    let explained = place.forebay(&["explain", "f.toml", "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_slice(&explained.stdout).expect("JSON");
+    assert_eq!(json["pipeline"], "live");
+    assert_eq!(json["sources"][0]["time_column"], "ts", "{json}");
+    assert_eq!(json["sources"][0]["max_out_of_orderness_ms"], 500);
+    let tens = json["queries"].as_array().unwrap().iter().find(|query| query["name"] == "tens").expect("the query");
+    let aggregate = &tens["plan"]["inputs"][0];
+    assert_eq!(aggregate["step"], "WindowAggregate", "{tens}");
+    assert!(aggregate["state"].as_str().unwrap().contains("open windows"), "{tens}");
+    assert!(
+        aggregate["details"].as_array().unwrap().iter().any(|line| line == "TUMBLE 10s, on `ts` TIMESTAMP_LTZ(3)"),
+        "{tens}"
+    );
+    assert_eq!(tens["plan"]["columns"][2], serde_json::json!({"name": "device", "type": "STRING"}));
+    assert_eq!(json["sinks"][0]["guarantee"], "exactly-once");
+    let script = place.forebay(&["explain", "f.toml", "--flink", "--format=json"]);
+    let script: serde_json::Value = serde_json::from_slice(&script.stdout).expect("JSON");
+    assert!(script["flink"].as_str().unwrap().contains("CREATE TABLE"), "{script}");
 }
 
 #[test]

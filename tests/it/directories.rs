@@ -52,3 +52,39 @@ fn a_directory_in_the_place_of_a_file_is_named() {
     place.write("f.toml", &once);
     refused(&["run", "f.toml"], 0, &[]);
 }
+
+#[test]
+fn an_output_that_a_link_leads_into_the_state_or_onto_an_input_is_refused() {
+    let place = Place::new();
+    place.write("in.csv", "");
+    place.write("devices.csv", "");
+    std::fs::create_dir_all(place.path("var/state/log")).expect("creates");
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path(from)).expect("links");
+    link("var/state", "here");
+    link("var", "there");
+    link("../in.csv", "var/alias.csv");
+    for (state, out, says) in [
+        ("var/state", "here/log/out.csv", Some("is inside the state directory")),
+        ("here", "var/state/out.csv", Some("is inside the state directory")),
+        ("there/state", "var/state/new/out.csv", Some("is inside the state directory")),
+        ("there/state", "there/alias.csv", Some("is a file that this pipeline reads")),
+        ("var/state", "there/out.csv", None),
+    ] {
+        let text = CONFIG.replace("name = \"p\"", &format!("name = \"p\"\nstate = \"{state}\""));
+        place.write("f.toml", &text.replace("\"out.csv\"", &format!("\"{out}\"")));
+        let (code, message) = outcome(&place.forebay(&["check", "f.toml"]));
+        match says {
+            Some(says) => {
+                assert_eq!(code, 78, "{state}, {out}: {message}");
+                assert!(message.contains(says), "{state}, {out}: {message}");
+            }
+            None => assert_eq!(code, 0, "{state}, {out}: {message}"),
+        }
+    }
+    // Two sinks onto one file, one of them by a link.
+    let second = "[sink.other]\ntype = \"file\"\nfrom = \"q\"\npath = \"there/out.csv\"\n";
+    place.write("f.toml", &(CONFIG.replace("\"out.csv\"", "\"var/out.csv\"") + second));
+    let (code, message) = outcome(&place.forebay(&["check", "f.toml"]));
+    assert_eq!(code, 78, "{message}");
+    assert!(message.contains("both write"), "{message}");
+}

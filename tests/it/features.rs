@@ -35,7 +35,7 @@ fn features() -> Vec<Feature> {
 }
 
 /// The tables of the conformance cases, and a view of the last row of each key.
-fn catalog() -> Catalog {
+pub fn catalog() -> Catalog {
     let mut text = "pipeline = { name = \"p\" }\n[sink.out]\ntype = \"stdout\"\nfrom = \"plant\"\n".to_owned();
     for (name, columns, _) in TABLES {
         text += &format!(

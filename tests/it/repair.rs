@@ -139,6 +139,16 @@ fn repaired(damage: impl Fn(&Followed), says: &[&str]) {
     for what in says {
         assert!(text.contains(what), "{what} is not in {text}");
     }
+    let asked = place.forebay(&["log", "repair", "state", "--format", "json"]);
+    let planned: Value = serde_json::from_slice(&asked.stdout).expect("JSON");
+    assert_eq!(planned["outcome"], "planned", "{planned}");
+    assert!(planned["damage"][0]["file"].as_str().unwrap().starts_with("state/log"), "{planned}");
+    for key in ["offset", "what"] {
+        assert!(!planned["damage"][0][key].is_null(), "{key}: {planned}");
+    }
+    for key in ["checkpoint_lsn", "kept_records", "next_lsn", "lost_records", "last_known_lsn", "cut_bytes"] {
+        assert!(planned[key].is_u64(), "{key}: {planned}");
+    }
     assert!(tree(&place.path("state")) == before, "nothing was changed");
 
     let done = place.forebay(&["log", "repair", "f.toml", "--yes"]);
@@ -163,6 +173,8 @@ fn repaired(damage: impl Fn(&Followed), says: &[&str]) {
     let again = place.forebay(&["log", "repair", "state", "--yes"]);
     assert_eq!(again.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&again.stdout).contains("needs no repair"));
+    let again = place.forebay(&["log", "repair", "state", "--format=json"]);
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "{\"outcome\":\"nothing\"}\n");
 
     let log = cat(place, "state");
     let gaps: Vec<&Value> = log.iter().filter(|record| record["kind"] == "gap").collect();

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// What each module may use, besides itself. The order is the data's way (see `src/lib.rs`).
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
+    ("access", &[]),
     ("event", &[]),
     ("settings", &[]),
     ("disk", &["event"]),
     ("source", &["event", "settings"]),
-    ("replay_log", &["event", "disk"]),
+    ("replay_log", &["access", "event", "disk"]),
     ("expr", &["event", "settings"]),
     ("format", &["event", "settings", "expr"]),
     ("sql", &["event", "settings", "expr"]),
     ("state", &["event"]),
     ("operator", &["event", "expr", "sql", "state"]),
-    ("checkpoint", &["event", "state"]),
+    ("checkpoint", &["access", "event", "state"]),
     ("sink", &["event", "settings", "disk", "expr", "format"]),
     ("config", &["event", "settings", "expr", "sql", "source", "format", "operator", "replay_log", "sink"]),
     ("control", &[]),

@@ -167,7 +167,10 @@ fn comparable(key: &DataType) -> Result<(), Refusal> {
     if !key.has_map() {
         return Ok(());
     }
-    Err(Refusal::Because(TypeError { message: format!("{key} cannot be the key of a MAP"), help: None }))
+    Err(Refusal::Because(TypeError {
+        message: format!("{key} cannot be the key of a MAP"),
+        help: Some("take a STRING or a number as the key".to_owned()),
+    }))
 }
 
 /// The key and value types of a MAP.

@@ -22,6 +22,7 @@ use crate::settings::nearest;
 pub(super) mod array;
 pub(super) mod conditional;
 pub(super) mod encoding;
+mod foreign;
 pub(super) mod hash;
 mod java_regex;
 pub mod json;
@@ -250,6 +251,30 @@ pub fn list() -> impl Iterator<Item = &'static str> {
     FAMILIES.into_iter().flatten().map(|function| function.name)
 }
 
+fn known(upper: &str) -> Option<&'static Function> {
+    FAMILIES.into_iter().flatten().find(|function| function.name == upper)
+}
+
+/// Why there is no function of this name; `None`: there is one, or its name is refused for another reason.
+pub fn missing(name: &str) -> Option<TypeError> {
+    let upper = name.to_ascii_uppercase();
+    (known(&upper).is_none() && !refused::is_non_deterministic(&upper)).then(|| unknown(name))
+}
+
+const LISTED: &str = "docs/sql.md lists the functions that there are";
+
+fn unknown(name: &str) -> TypeError {
+    let upper = name.to_ascii_uppercase();
+    if let Some(why) = refused::why(&upper) {
+        let message = format!("{upper} is a function of Flink that Forebay does not take: {why}");
+        return TypeError { message, help: Some(LISTED.to_owned()) };
+    }
+    let near = || nearest(&upper, list().filter(|name| name.len() > 2)).map(|near| format!("did you mean {near}?"));
+    let help = foreign::remedy(&upper).map(str::to_owned).or_else(near);
+    let help = help.unwrap_or_else(|| LISTED.to_owned());
+    TypeError { message: format!("unknown function {name}"), help: Some(help) }
+}
+
 /// Resolves a call by name.
 pub(super) fn resolve(name: &str, args: Vec<Expr>) -> Result<Expr, TypeError> {
     let upper = name.to_ascii_uppercase();
@@ -260,13 +285,7 @@ pub(super) fn resolve(name: &str, args: Vec<Expr>) -> Result<Expr, TypeError> {
             Some("the arrival time of each row is the source's column `_arrival`".to_owned()),
         );
     }
-    let Some(function) = FAMILIES.into_iter().flatten().find(|function| function.name == upper) else {
-        if let Some(why) = refused::why(&upper) {
-            return refuse(format!("{upper} is a function of Flink that Forebay does not take: {why}"), None);
-        }
-        let help = nearest(&upper, list()).map(|near| format!("did you mean {near}?"));
-        return refuse(format!("unknown function {name}"), help);
-    };
+    let Some(function) = known(&upper) else { return Err(unknown(name)) };
     let types: Vec<String> = args.iter().map(|arg| arg.data_type.to_string()).collect();
     match (function.resolve)(args) {
         Ok(expr) => Ok(expr),

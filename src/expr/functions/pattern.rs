@@ -302,7 +302,10 @@ fn matches_pieces(s: &str, pieces: &[Piece]) -> bool {
 /// `s LIKE pattern [ESCAPE escape]` of two STRINGs. Without ESCAPE no character escapes.
 pub fn like(s: Expr, pattern: Expr, escape: Option<char>) -> Result<Expr, TypeError> {
     let fixed = match literal_text(&pattern) {
-        Some(text) => Some(Like::parse(text, escape).map_err(|message| TypeError { message, help: None })?),
+        Some(text) => Some(Like::parse(text, escape).map_err(|message| TypeError {
+            message,
+            help: Some("behind the escape character stands %, _ or itself".to_owned()),
+        })?),
         None => None,
     };
     let fallible = fixed.is_none() && escape.is_some();

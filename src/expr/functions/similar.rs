@@ -24,7 +24,10 @@ const CLASSES: [(&str, &str); 7] = [
 /// `s SIMILAR TO pattern [ESCAPE escape]` of two STRINGs.
 pub fn similar(s: Expr, pattern: Expr, escape: Option<char>) -> Result<Expr, TypeError> {
     let fixed = match literal_text(&pattern) {
-        Some(text) => Some(compile(text, escape).map_err(|message| TypeError { message, help: None })?),
+        Some(text) => Some(compile(text, escape).map_err(|message| TypeError {
+            message,
+            help: Some("write for example x SIMILAR TO 'a(b|c)+'".to_owned()),
+        })?),
         None => None,
     };
     let fallible = fixed.is_none();

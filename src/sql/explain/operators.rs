@@ -11,29 +11,29 @@ use crate::sql::plan::{
 };
 
 /// What this module knows of a step, as lines of the plan.
-pub(super) fn write(plan: &Plan, out: &mut String, pad: &str) -> fmt::Result {
+pub(super) fn write(plan: &Plan, out: &mut String) -> fmt::Result {
     match &plan.node {
         Node::Over { input, over } => {
-            writeln!(out, "{pad}Over")?;
-            writeln!(out, "{pad}    PARTITION BY {}", list(&over.keys, &input.schema))?;
+            writeln!(out, "Over")?;
+            writeln!(out, "    PARTITION BY {}", list(&over.keys, &input.schema))?;
             let time = input.schema.fields.get(over.time_column).map_or("?", |field| &field.name);
-            writeln!(out, "{pad}    ORDER BY {time} {}", FrameText(over.frame))?;
+            writeln!(out, "    ORDER BY {time} {}", FrameText(over.frame))?;
             for (field, call) in plan.schema.fields.iter().skip(input.schema.fields.len()).zip(&over.calls) {
-                writeln!(out, "{pad}    `{}` {} = {}", field.name, field.data_type, OverText(call, &input.schema))?;
+                writeln!(out, "    `{}` {} = {}", field.name, field.data_type, OverText(call, &input.schema))?;
             }
             Ok(())
         }
         Node::Rank { input, rank } => {
-            writeln!(out, "{pad}Rank")?;
-            writeln!(out, "{pad}    {}", RankText(rank, &input.schema))
+            writeln!(out, "Rank")?;
+            writeln!(out, "    {}", RankText(rank, &input.schema))
         }
         Node::Lookup { input, lookup } => {
-            writeln!(out, "{pad}Lookup")?;
-            writeln!(out, "{pad}    {}", LookupText(lookup, &input.schema))
+            writeln!(out, "Lookup")?;
+            writeln!(out, "    {}", LookupText(lookup, &input.schema))
         }
         Node::Join { left, right, join } => {
-            writeln!(out, "{pad}Join")?;
-            writeln!(out, "{pad}    {}", JoinText(join, &left.schema, &right.schema))
+            writeln!(out, "Join")?;
+            writeln!(out, "    {}", JoinText(join, &left.schema, &right.schema))
         }
         _ => Ok(()),
     }

@@ -9,17 +9,17 @@ use crate::sql::match_plan::{MatchSpec, Skip, Slot, SlotKind, Variable};
 use crate::sql::plan::RankOrder;
 
 /// The lines of the plan, but for the time attribute and the state.
-pub(super) fn write(spec: &MatchSpec, own: &Schema, input: &Schema, out: &mut String, pad: &str) -> fmt::Result {
-    writeln!(out, "{pad}MatchRecognize")?;
-    writeln!(out, "{pad}    PARTITION BY {}", list(&spec.keys, input))?;
-    writeln!(out, "{pad}    ORDER BY {}", order(spec, input))?;
-    writeln!(out, "{pad}    PATTERN {}", pattern(spec))?;
+pub(super) fn write(spec: &MatchSpec, own: &Schema, input: &Schema, out: &mut String) -> fmt::Result {
+    writeln!(out, "MatchRecognize")?;
+    writeln!(out, "    PARTITION BY {}", list(&spec.keys, input))?;
+    writeln!(out, "    ORDER BY {}", order(spec, input))?;
+    writeln!(out, "    PATTERN {}", pattern(spec))?;
     for variable in &spec.pattern {
-        writeln!(out, "{pad}    {} AS {}", variable.name, condition(spec, variable, input))?;
+        writeln!(out, "    {} AS {}", variable.name, condition(spec, variable, input))?;
     }
     let slots = slots(spec, &Schema::new(Vec::new()), &spec.slots, input);
     for (field, output) in own.fields.iter().zip(&spec.outputs) {
-        writeln!(out, "{pad}    `{}` {} = {}", field.name, field.data_type, output.display(&slots))?;
+        writeln!(out, "    `{}` {} = {}", field.name, field.data_type, output.display(&slots))?;
     }
     Ok(())
 }

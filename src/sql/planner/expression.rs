@@ -16,17 +16,17 @@ use super::select::{Grouping, column_help};
 use super::{Planner, Result};
 use crate::expr::aggregate::{self, AggregateCall, AggregateKind};
 use crate::expr::build::{self, BinaryOp, Expr, JsonShape, Test, TimeUnit, TrimSide, TypeError, Value};
-use crate::expr::{DataType, Schema};
+use crate::expr::{DataType, Schema, functions};
 use crate::sql::SqlError;
 use crate::sql::parse::single;
+use crate::sql::syntax_error::unit as meant;
 use crate::sql::types::{characters, octets, parse_type};
 
 /// Deepest nesting of an expression. Chains of AND and OR do not nest.
 pub(super) const DEPTH_MAX: usize = 100;
 
 /// Aggregates that Flink has and Forebay does not have yet.
-const AGGREGATES_LATER: [&str; 9] =
-    ["CUME_DIST", "DENSE_RANK", "LAG", "LEAD", "MODE", "NTILE", "PERCENT_RANK", "RANK", "ROW_NUMBER"];
+const AGGREGATES_LATER: [&str; 5] = ["CUME_DIST", "LEAD", "MODE", "NTILE", "PERCENT_RANK"];
 
 /// What an expression can see.
 pub(super) struct Scope<'s> {
@@ -321,9 +321,10 @@ impl Planner<'_> {
                 ("ANY, SOME and ALL are not supported yet", "write IN (…) or several comparisons")
             }
             Ast::ILike { .. } => ("ILIKE is not supported", "write LOWER(x) LIKE 'pattern'"),
-            Ast::RLike { .. } => {
-                ("RLIKE is not part of Flink SQL", "write REGEXP(x, 'pattern') or x SIMILAR TO 'pattern'")
-            }
+            Ast::RLike { .. } => (
+                "RLIKE or REGEXP between values is not part of Flink SQL",
+                "write REGEXP(x, 'pattern') or x SIMILAR TO 'pattern'",
+            ),
             Ast::IsJson { .. } => ("UNIQUE KEYS is not supported", "write x IS JSON"),
             Ast::AtTimeZone { .. } => {
                 ("AT TIME ZONE is not supported yet", "set pipeline.time_zone, and cast: CAST(x AS TIMESTAMP(3))")
@@ -332,7 +333,9 @@ impl Planner<'_> {
             Ast::Convert { .. } => ("CONVERT is not part of Flink SQL", "write CAST(x AS type)"),
             Ast::Collate { .. } => ("COLLATE is not supported", "leave it out: strings compare by their characters"),
             Ast::Like { .. } => ("LIKE ANY is not part of Flink SQL", "write x LIKE 'a' OR x LIKE 'b'"),
-            Ast::Array(_) => ("an array needs the word ARRAY", "write ARRAY[1, 2]"),
+            Ast::Array(_) => {
+                ("an array needs the word ARRAY", "write ARRAY[1, 2]; names that need quotes stand in back-ticks")
+            }
             Ast::Trim { .. } => ("TRIM takes one argument", "write TRIM(BOTH 'x' FROM s)"),
             Ast::GroupingSets(_) | Ast::Cube(_) | Ast::Rollup(_) => (
                 "GROUPING SETS, ROLLUP and CUBE stand in GROUP BY",
@@ -361,7 +364,7 @@ impl Planner<'_> {
             start.start..parts.get(to).map_or(start.end, |part| self.text.range(part.span).end)
         };
         let (Some(first), Some(last)) = (names.first(), parts.len().checked_sub(1)) else {
-            return Err(SqlError::new(self.text.end(), "a name must stand here"));
+            return Err(SqlError::new(self.text.end(), "a name must stand here").help("write a column of FROM"));
         };
         let schema = scope.schema;
         let qualified = scope.alias == Some(first.as_str());
@@ -384,9 +387,9 @@ impl Planner<'_> {
                         .help_if(column_help(first, schema))
                         .help_if(help)
                 }
-                None => {
-                    SqlError::new(place(0, 0), format!("unknown column `{first}`")).help_if(column_help(first, schema))
-                }
+                None => SqlError::new(place(0, 0), format!("unknown column `{first}`"))
+                    .help_if(column_help(first, schema))
+                    .help_if(self.selected_as(first, scope.place)),
             });
         };
         let data_type = schema.type_of(index).cloned().unwrap_or(DataType::Null);
@@ -483,7 +486,8 @@ impl Planner<'_> {
             BinaryOperator::Or => BinaryOp::Or,
             other => {
                 let message = format!("the operator `{other}` is not part of Flink SQL");
-                return Err(SqlError::new(self.place(expr), message));
+                let help = "docs/sql.md lists the operators; many others are functions";
+                return Err(SqlError::new(self.place(expr), message).help(help));
             }
         })
     }
@@ -541,7 +545,9 @@ impl Planner<'_> {
             }
             level = above;
         }
-        level.pop().ok_or_else(|| SqlError::new(self.place(expr), "an expression must stand here"))
+        level.pop().ok_or_else(|| {
+            SqlError::new(self.place(expr), "an expression must stand here").help("write a column or a value")
+        })
     }
 
     fn unary(&mut self, expr: &Ast, op: UnaryOperator, inner: &Ast, scope: &mut Scope<'_>) -> Result<Expr> {
@@ -552,7 +558,7 @@ impl Planner<'_> {
             UnaryOperator::Plus if planned.data_type.is_numeric() => Ok(planned),
             other => {
                 let message = format!("the operator `{other}` does not take {}", planned.data_type);
-                Err(SqlError::new(self.place(expr), message))
+                Err(SqlError::new(self.place(expr), message).help("leave it out"))
             }
         }
     }
@@ -667,6 +673,7 @@ impl Planner<'_> {
         TimeUnit::parse(&ident.value).filter(|_| ident.quote_style.is_none()).ok_or_else(|| {
             SqlError::new(self.text.range(ident.span), format!("`{}` is no unit of time", ident.value))
                 .help("the units are SECOND, MINUTE, HOUR, DAY, WEEK, MONTH, QUARTER, YEAR")
+                .help_if(meant(&ident.value).map(|unit| format!("write {unit}")))
         })
     }
 
@@ -716,7 +723,9 @@ impl Planner<'_> {
         let (Ast::Value(ValueWithSpan { value: AstValue::SingleQuotedString(text), span: _ }), Some(leading)) =
             (value.as_ref(), leading_field)
         else {
-            return self.refuse(expr, "INTERVAL needs a quoted number and a unit", "write INTERVAL '10' SECOND");
+            let place = self.text.range(value.span());
+            return Err(SqlError::new(place, "INTERVAL needs a quoted number and a unit")
+                .help("write for example INTERVAL '10' SECOND"));
         };
         let leading = self.unit(expr, leading)?;
         let last = last_field.as_ref().map(|last| self.unit(expr, last)).transpose()?;
@@ -739,7 +748,8 @@ impl Planner<'_> {
             return self.refuse(expr, &format!("a clause of {upper} that is not supported"), "write NAME(arguments)");
         }
         if !within_group.is_empty() {
-            return self.refuse(expr, "WITHIN GROUP is not supported yet", "leave it out");
+            let help = "leave it out; a percentile is PERCENTILE(x, 0.5)";
+            return self.refuse(expr, "WITHIN GROUP is not supported yet", help);
         }
         let mut nulls = *null_treatment;
         let (distinct, args) = match args {
@@ -776,6 +786,11 @@ impl Planner<'_> {
             let message = format!("there is no type MULTISET, which {upper} makes");
             return self.refuse(expr, &message, "write ARRAY_AGG(x): it keeps every value, and their order");
         }
+        if matches!(upper.as_str(), "LAG" | "ROW_NUMBER" | "RANK" | "DENSE_RANK") {
+            let form = if upper == "LAG" { "LAG(x)".to_owned() } else { format!("{upper}()") };
+            let help = format!("write {form} OVER (PARTITION BY k ORDER BY ts)");
+            return self.refuse(expr, &format!("{upper} needs OVER"), &help);
+        }
         if AGGREGATES_LATER.contains(&upper.as_str()) {
             let names: Vec<&str> = aggregate::NAMES.iter().map(|(name, _)| *name).collect();
             let help = format!("there are {}", names.join(", "));
@@ -804,6 +819,11 @@ impl Planner<'_> {
         }
         if let Some(planned) = self.json(expr, &upper, args, scope)? {
             return Ok(planned);
+        }
+        if upper != "ROW"
+            && let Some(error) = functions::missing(&ident.value)
+        {
+            return Err(self.typed(expr, error));
         }
         let mut planned = Vec::new();
         for arg in args {
@@ -868,7 +888,7 @@ impl Planner<'_> {
         let Some(grouping) = scope.grouping.as_deref_mut() else {
             let message = format!("the aggregate {name} cannot stand in {}", scope.place);
             return Err(SqlError::new(self.place(expr), message).help(match scope.place {
-                "WHERE" => "put it into HAVING",
+                "WHERE" => "put it into HAVING, behind GROUP BY",
                 "an aggregate" => "compute the inner one in a window of its own and aggregate its rows again",
                 _ => "aggregate in a window: GROUP BY window_start, window_end",
             }));

@@ -39,7 +39,12 @@ impl Planner<'_> {
             JoinOperator::Right(on) | JoinOperator::RightOuter(on) => (JoinKind::Right, on),
             JoinOperator::FullOuter(on) => (JoinKind::Full, on),
             JoinOperator::CrossJoin(none) => (JoinKind::Inner, none),
-            _ => return refuse("this kind of JOIN is not part of Flink SQL", "write JOIN or LEFT JOIN … ON"),
+            _ => {
+                return refuse(
+                    "this kind of JOIN is not part of Flink SQL",
+                    "write JOIN or LEFT JOIN … ON; a semi join is WHERE x IN (SELECT …) or EXISTS (SELECT …)",
+                );
+            }
         };
         let is_cross = matches!(join_operator, JoinOperator::CrossJoin(_));
         let (on, using) = match constraint {

@@ -49,10 +49,15 @@ impl Planner<'_> {
                     };
                     if twice {
                         let place = self.text.range(clause.span);
-                        return Err(SqlError::new(place, format!("{name} has this clause twice")));
+                        return Err(
+                            SqlError::new(place, format!("{name} has this clause twice")).help("leave one of them out")
+                        );
                     }
                 }
-                _ => return Err(SqlError::new(self.argument_place(arg), format!("{name} takes a text and a path"))),
+                _ => {
+                    return Err(SqlError::new(self.argument_place(arg), format!("{name} takes a text and a path"))
+                        .help(format!("write {name}(doc, '$.a.b')")));
+                }
             }
         }
         let Ok([doc, path]) = <[Expr; 2]>::try_from(plain) else {
@@ -103,7 +108,11 @@ impl Planner<'_> {
             match arg {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.json_part(arg, scope)?),
                 FunctionArg::Named { name: clause, arg: _, operator: _ } => with_nulls = clause.value == "NULL",
-                _ => return Err(SqlError::new(self.argument_place(arg), format!("{name} takes values"))),
+                _ => {
+                    return Err(
+                        SqlError::new(self.argument_place(arg), format!("{name} takes values")).help("name columns")
+                    );
+                }
             }
         }
         self.built(expr, build::json_made(name, planned, with_nulls))
@@ -121,7 +130,7 @@ impl Planner<'_> {
         for arg in &list.args {
             match arg {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => planned.push(self.expr(arg, scope)?),
-                _ => return Err(SqlError::new(self.argument_place(arg), "JSON takes one STRING")),
+                _ => return Err(SqlError::new(self.argument_place(arg), "JSON takes one STRING").help("write JSON(x)")),
             }
         }
         self.built(expr, build::json_raw(planned))

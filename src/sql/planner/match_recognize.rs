@@ -168,7 +168,8 @@ impl Planner<'_> {
                     .help_if(Some("use it in PATTERN, or leave its definition out".to_owned())));
             };
             if variable.condition.is_some() {
-                return Err(SqlError::new(place, format!("`{name}` is defined twice")));
+                return Err(SqlError::new(place, format!("`{name}` is defined twice"))
+                    .help("join the conditions with AND, or name another variable"));
             }
             let mut matched = Matched::new(names.clone(), Some(index), schema.fields.len());
             let mut scope = Scope::new(&schema, alias, "DEFINE");

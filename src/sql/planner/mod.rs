@@ -46,8 +46,8 @@ type Result<T> = std::result::Result<T, SqlError>;
 
 /// Plans a parsed query.
 pub(super) fn plan(text: &Text<'_>, query: &Query, catalog: &Catalog) -> std::result::Result<Plan, Vec<SqlError>> {
-    let mut planner =
-        Planner { text, catalog, ctes: Vec::new(), nodes: 0, versioned: false, depth: 0, errors: Vec::new() };
+    let (ctes, aliases, errors) = (Vec::new(), Vec::new(), Vec::new());
+    let mut planner = Planner { text, catalog, ctes, nodes: 0, versioned: false, depth: 0, aliases, errors };
     let result = planner.query(query).and_then(sort::number_rows).and_then(|plan| rank::check(&plan).map(|()| plan));
     let mut errors = planner.errors;
     match result {
@@ -77,6 +77,8 @@ struct Planner<'a> {
     versioned: bool,
     /// Depth of the expression being planned.
     depth: usize,
+    /// The names that the list of the SELECT being planned gives with AS.
+    aliases: Vec<String>,
     /// Errors after which planning went on to find more.
     errors: Vec<SqlError>,
 }
@@ -86,6 +88,10 @@ struct Relation {
     plan: Plan,
     alias: Option<String>,
 }
+
+/// What to do instead of LIMIT.
+const FEWER: &str = "leave it out; WHERE keeps fewer rows, and ROW_NUMBER() OVER (PARTITION BY window_start, window_end \
+                     ORDER BY x) AS rn, with WHERE rn <= 3 around it, the first of each window";
 
 impl Planner<'_> {
     fn query(&mut self, query: &Query) -> Result<Plan> {
@@ -109,10 +115,10 @@ impl Planner<'_> {
         };
         if limit_clause.is_some() {
             let clause = if self.text.clause(from, &["LIMIT"]).start > from { "LIMIT" } else { "OFFSET" };
-            return never(&[clause], "leave it out, or keep fewer rows with WHERE");
+            return never(&[clause], FEWER);
         }
         if fetch.is_some() {
-            return never(&["FETCH"], "leave it out, or keep fewer rows with WHERE");
+            return never(&["FETCH"], FEWER);
         }
         let foreign = |clause: &[&str]| {
             let message = format!("{} is not part of Flink SQL", clause.join(" "));
@@ -128,7 +134,8 @@ impl Planner<'_> {
             return foreign(&["FORMAT"]);
         }
         if !pipe_operators.is_empty() {
-            return Err(SqlError::new(self.text.range(query.span()), "pipe operators are not part of Flink SQL"));
+            return Err(SqlError::new(self.text.range(query.span()), "pipe operators are not part of Flink SQL")
+                .help("write SELECT … FROM … WHERE …"));
         }
         let outer = self.ctes.len();
         if let Some(with) = with {
@@ -147,7 +154,8 @@ impl Planner<'_> {
         let outer = self.ctes.len();
         if *recursive {
             let place = self.text.clause(self.text.range(with_token.0.span).start, &["WITH", "RECURSIVE"]);
-            return Err(SqlError::new(place, "WITH RECURSIVE is not supported: its state has no bound"));
+            return Err(SqlError::new(place, "WITH RECURSIVE is not supported: its state has no bound")
+                .help("leave RECURSIVE out; a query cannot read itself"));
         }
         for cte in cte_tables {
             let Cte { alias, query, from, materialized, closing_paren_token: _ } = cte;
@@ -157,11 +165,12 @@ impl Planner<'_> {
                 return Err(SqlError::new(place, "MATERIALIZED is not supported here").help("leave it out"));
             }
             if from.is_some() {
-                return Err(SqlError::new(place, "FROM behind a CTE is not part of Flink SQL"));
+                return Err(SqlError::new(place, "FROM behind a CTE is not part of Flink SQL").help("leave it out"));
             }
             let name = self.name(&alias.name)?;
             if self.ctes.iter().skip(outer).any(|(known, _)| *known == name) {
-                return Err(SqlError::new(place, format!("the CTE `{name}` is there twice")));
+                return Err(SqlError::new(place, format!("the CTE `{name}` is there twice"))
+                    .help("give one of them another name"));
             }
             let plan = self.query(query)?;
             let relation = self.aliased(plan, Some(alias))?;
@@ -238,7 +247,7 @@ impl Planner<'_> {
 
     fn union_all(&mut self, plans: Vec<(Plan, Range<usize>)>) -> Result<Plan> {
         let Some(((first, _), rest)) = plans.split_first() else {
-            return Err(SqlError::new(self.text.end(), "the query is empty"));
+            return Err(SqlError::new(self.text.end(), "the query is empty").help("write SELECT … FROM …"));
         };
         let width = first.schema.fields.len();
         for (plan, place) in rest {
@@ -247,7 +256,8 @@ impl Planner<'_> {
                     "the parts of UNION ALL must have the same columns: the first has {width}, this one {}",
                     plan.schema.fields.len()
                 );
-                return Err(SqlError::new(place.clone(), message));
+                return Err(SqlError::new(place.clone(), message)
+                    .help("select as many columns in each part; CAST(NULL AS STRING) stands for one that is missing"));
             }
         }
         let mut fields = first.schema.fields.clone();
@@ -355,7 +365,8 @@ impl Planner<'_> {
                 let plan = self.match_recognize(table, &clauses)?;
                 self.aliased(plan, alias.as_ref())
             }
-            TableFactor::Function { .. } => Err(SqlError::new(place, "LATERAL is not supported yet")),
+            TableFactor::Function { .. } => Err(SqlError::new(place, "LATERAL is not supported yet")
+                .help("arrays are joined by CROSS JOIN UNNEST(t.samples) AS s (x)")),
             TableFactor::Pivot { .. }
             | TableFactor::Unpivot { .. }
             | TableFactor::UnpivotExpr { .. }
@@ -460,7 +471,8 @@ impl Planner<'_> {
             return Ok(Relation { plan, alias: None });
         };
         if let Some(at) = at {
-            return Err(SqlError::new(self.text.range(at.span), "AT behind an alias is not part of Flink SQL"));
+            return Err(SqlError::new(self.text.range(at.span), "AT behind an alias is not part of Flink SQL")
+                .help("leave it out"));
         }
         let alias = Some(self.name(name)?);
         if columns.is_empty() {
@@ -471,7 +483,7 @@ impl Planner<'_> {
         let place = self.text.range(name.span);
         if visible.len() != columns.len() {
             let message = format!("`{}` names {} columns, but there are {}", name.value, columns.len(), visible.len());
-            return Err(SqlError::new(place, message));
+            return Err(SqlError::new(place, message).help("name each of them, or none"));
         }
         let mut fields = Vec::new();
         let mut exprs = Vec::new();
@@ -479,7 +491,8 @@ impl Planner<'_> {
             let sqlparser::ast::TableAliasColumnDef { name, data_type } = column;
             if data_type.is_some() {
                 let place = self.text.range(name.span);
-                return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL"));
+                return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL")
+                    .help("name the column alone"));
             }
             let data_type = plan.schema.type_of(*index).cloned().unwrap_or(DataType::Null);
             fields.push((self.name(name)?, self.text.range(name.span)));

@@ -82,7 +82,8 @@ impl Planner<'_> {
         let Function { name: _, uses_odbc_syntax, parameters, args, within_group, filter, null_treatment, over } =
             function;
         let (Some(over), FunctionArguments::List(list)) = (over, args) else {
-            return Err(SqlError::new(place, format!("{name} OVER takes arguments in parentheses")));
+            return Err(SqlError::new(place, format!("{name} OVER takes arguments in parentheses"))
+                .help("write the arguments in parentheses"));
         };
         let FunctionArgumentList { duplicate_treatment, args, clauses } = list;
         if *uses_odbc_syntax
@@ -133,7 +134,8 @@ impl Planner<'_> {
     }
 
     fn lost<T>(&self, expr: &Ast) -> Result<T> {
-        Err(SqlError::new(self.place(expr), "OVER cannot stand here"))
+        Err(SqlError::new(self.place(expr), "OVER cannot stand here")
+            .help("compute it in the SELECT list of a sub-query"))
     }
 
     /// Keys, time attribute and frame.

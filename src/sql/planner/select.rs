@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use sqlparser::ast::{
-    Distinct, Expr as Ast, FunctionArguments, GroupByExpr, Ident, Select, SelectFlavor, SelectItem,
+    Distinct, Expr as Ast, FunctionArguments, GroupByExpr, Select, SelectFlavor, SelectItem,
     SelectItemQualifiedWildcardKind, Spanned, WildcardAdditionalOptions,
 };
 
@@ -108,6 +108,26 @@ impl Grouping {
 
 impl Planner<'_> {
     pub(super) fn select(&mut self, select: &Select) -> Result<Plan> {
+        let alias = |item: &SelectItem| match item {
+            SelectItem::ExprWithAlias { expr: _, alias } => Some(alias.value.clone()),
+            _ => None,
+        };
+        let own = select.projection.iter().filter_map(alias).collect();
+        let outer = std::mem::replace(&mut self.aliases, own);
+        let planned = self.selected(select);
+        self.aliases = outer;
+        planned
+    }
+
+    /// Help where a clause reads a name that only the list of SELECT gives.
+    pub(super) fn selected_as(&self, name: &str, clause: &str) -> Option<String> {
+        let is_blind = matches!(clause, "SELECT" | "WHERE" | "GROUP BY" | "HAVING");
+        let clause = if clause == "SELECT" { "SELECT itself" } else { clause };
+        (is_blind && self.aliases.iter().any(|alias| alias == name))
+            .then(|| format!("{clause} does not see the names of SELECT: repeat the expression"))
+    }
+
+    fn selected(&mut self, select: &Select) -> Result<Plan> {
         let Select {
             select_token,
             optimizer_hints,
@@ -152,7 +172,11 @@ impl Planner<'_> {
                 })?;
                 return self.select(&grouped);
             }
-            Some(Distinct::On(_)) => return foreign(&["DISTINCT", "ON"], "group inside a window"),
+            Some(Distinct::On(_)) => {
+                let help = "number the rows of each key, and keep the first: SELECT … FROM (SELECT *, ROW_NUMBER() OVER \
+                            (PARTITION BY k ORDER BY ts) AS rn FROM t) WHERE rn = 1";
+                return foreign(&["DISTINCT", "ON"], help);
+            }
         }
         if !optimizer_hints.is_empty() {
             return Err(SqlError::new(select_place, "hints are not supported").help("leave them out"));
@@ -162,7 +186,7 @@ impl Planner<'_> {
         }
         if select_modifiers.is_some() || value_table_mode.is_some() {
             return Err(
-                SqlError::new(select_place, "a modifier of SELECT that is not part of Flink SQL").help("leave it out")
+                SqlError::new(select_place, "the word behind SELECT is not part of Flink SQL").help("leave it out")
             );
         }
         if exclude.is_some() {
@@ -196,7 +220,7 @@ impl Planner<'_> {
         match flavor {
             SelectFlavor::Standard => {}
             SelectFlavor::FromFirst | SelectFlavor::FromFirstNoSelect => {
-                return Err(SqlError::new(select_place, "SELECT must stand before FROM"));
+                return Err(SqlError::new(select_place, "SELECT must stand before FROM").help("write SELECT … FROM …"));
             }
         }
         let relation = self.filtered_from(from, selection.as_ref(), select_place.clone())?;
@@ -204,7 +228,7 @@ impl Planner<'_> {
             return foreign(&["GROUP", "BY", "ALL"], "name the columns of GROUP BY");
         };
         if !modifiers.is_empty() {
-            return Err(SqlError::new(place(&["GROUP", "BY"]), "a word behind GROUP BY that is not part of Flink SQL")
+            return Err(SqlError::new(place(&["GROUP", "BY"]), "this form of GROUP BY is not part of Flink SQL")
                 .help("write GROUP BY window_start, window_end, ROLLUP (a, b)"));
         }
         if let Some(window) = named_window.first().filter(|_| !keys.is_empty()) {
@@ -215,14 +239,22 @@ impl Planner<'_> {
             return self.grouped(relation, keys, having.as_ref(), projection, place(&["GROUP", "BY"]));
         }
         if let Some(having) = having {
-            return Err(SqlError::new(self.place(having), "HAVING needs GROUP BY").help("write WHERE"));
+            let help = match find_aggregate_below(having) {
+                true => windowed(&relation.plan, &[]),
+                false => "write WHERE".to_owned(),
+            };
+            return Err(SqlError::new(self.place(having), "HAVING needs GROUP BY").help(help));
         }
         if let Some((call, name)) = projection.iter().find_map(|item| match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => find_aggregate(expr),
             _ => None,
         }) {
             let message = format!("{name} over the whole stream has no end: its result would never be final");
-            return Err(SqlError::new(self.place(call), message).help(windowed(&relation.plan)));
+            let help = match self.unwindow(relation.plan.clone())? {
+                Some(_) => "add GROUP BY window_start, window_end".to_owned(),
+                None => windowed(&relation.plan, &[]),
+            };
+            return Err(SqlError::new(self.place(call), message).help(help));
         }
         let schema = relation.plan.schema.clone();
         let times = time_columns(&relation.plan, self.catalog);
@@ -276,7 +308,9 @@ impl Planner<'_> {
                 exprs.push(planned);
             }
             SelectItem::ExprWithAliases { expr, aliases: _ } => {
-                return Err(SqlError::new(self.place(expr), "one column has one name: … AS name"));
+                return Err(
+                    SqlError::new(self.place(expr), "one column has one name: … AS name").help("write x AS a, y AS b")
+                );
             }
             SelectItem::Wildcard(options) => {
                 let place = self.wildcard(options)?;
@@ -285,7 +319,9 @@ impl Planner<'_> {
             SelectItem::QualifiedWildcard(kind, options) => {
                 let star = self.wildcard(options)?;
                 let SelectItemQualifiedWildcardKind::ObjectName(name) = kind else {
-                    return Err(SqlError::new(star, "`.*` can stand behind a table only"));
+                    return Err(
+                        SqlError::new(star, "`.*` can stand behind a table only").help("name the fields: x.a, x.b")
+                    );
                 };
                 let place = self.text.range(name.span());
                 let ident = single(name).map(|ident| self.name(ident)).transpose()?;
@@ -374,9 +410,11 @@ impl Planner<'_> {
     ) -> Result<Plan> {
         let Relation { plan, alias } = relation;
         let schema = plan.schema.clone();
-        let help = windowed(&plan);
+        let columns = keys.iter().filter(|key| matches!(key, Ast::Identifier(_) | Ast::CompoundIdentifier(_)));
+        let columns: Vec<&str> = columns.map(|key| self.text.slice(self.place(key))).collect();
+        let help = windowed(&plan, &columns);
         let (keys, sets) = self.grouping_sets(keys, &place)?;
-        let planned = self.keys(&keys, &schema, alias.as_deref(), projection, &help)?;
+        let planned = self.keys(&keys, &schema, alias.as_deref(), &help)?;
         let by =
             By { schema: &schema, alias: alias.as_deref(), planned, sets, having, projection, place: place.clone() };
         let attached = self.attached_windows(&plan, &by.planned.0);
@@ -528,7 +566,6 @@ impl Planner<'_> {
         keys: &[&Ast],
         schema: &Schema,
         alias: Option<&str>,
-        projection: &[SelectItem],
         help: &str,
     ) -> Result<(Vec<Expr>, Vec<Range<usize>>)> {
         let (mut planned, mut places) = (Vec::new(), Vec::new());
@@ -549,16 +586,7 @@ impl Planner<'_> {
                 _ => {}
             }
             let mut scope = Scope::new(schema, alias, "GROUP BY");
-            let expr = self.expr(key, &mut scope).map_err(|error| {
-                let alias = match key {
-                    Ast::Identifier(ident) => find_alias(projection, ident),
-                    _ => None,
-                };
-                match alias {
-                    Some(_) => error.help("GROUP BY does not see the names of SELECT: repeat the expression"),
-                    None => error,
-                }
-            })?;
+            let expr = self.expr(key, &mut scope)?;
             self.check_comparable(key, &expr, "a key of GROUP BY")?;
             planned.push(expr);
             places.push(place);
@@ -570,12 +598,12 @@ impl Planner<'_> {
     fn legacy(&self, function: &sqlparser::ast::Function, help: &str) -> String {
         let FunctionArguments::List(list) = &function.args else { return help.to_owned() };
         let args: Vec<&str> = list.args.iter().map(|arg| self.text.slice(self.argument_place(arg))).collect();
-        match args.as_slice() {
-            [time, size] => {
-                help.replace("DESCRIPTOR(ts)", &format!("DESCRIPTOR({time})")).replace("INTERVAL '10' SECOND", size)
-            }
-            _ => help.to_owned(),
-        }
+        let (Some(window), Some((time, rest))) = (single(&function.name), args.split_first()) else {
+            return help.to_owned();
+        };
+        help.replace("TUMBLE", &window.value.to_ascii_uppercase())
+            .replace("DESCRIPTOR(ts)", &format!("DESCRIPTOR({time})"))
+            .replace("INTERVAL '10' SECOND", &rest.join(", "))
     }
 }
 
@@ -588,8 +616,8 @@ fn unused(name: String, names: &[(String, Range<usize>)]) -> String {
     (0_usize..).map(|number| format!("{name}{number}")).find(|name| !is_used(name)).unwrap_or(name)
 }
 
-/// The form to write instead of an unbounded aggregation over `plan`.
-fn windowed(plan: &Plan) -> String {
+/// The form to write instead of an unbounded aggregation over `plan` by these keys.
+fn windowed(plan: &Plan, keys: &[&str]) -> String {
     let mut leaf = plan;
     let table = loop {
         match (&leaf.node, leaf.inputs().as_slice()) {
@@ -600,9 +628,8 @@ fn windowed(plan: &Plan) -> String {
     };
     let time = plan.schema.time.and_then(|time| plan.schema.fields.get(time)).map_or("ts", |field| &field.name);
     let time = if time == "window_time" { "ts" } else { time };
-    format!(
-        "write FROM TABLE(TUMBLE({table}, DESCRIPTOR({time}), INTERVAL '10' SECOND)) GROUP BY window_start, window_end"
-    )
+    let by = [&["window_start", "window_end"], keys].concat().join(", ");
+    format!("write FROM TABLE(TUMBLE({table}, DESCRIPTOR({time}), INTERVAL '10' SECOND)) GROUP BY {by}")
 }
 
 /// Whether the rows are results of a window.
@@ -622,13 +649,6 @@ fn is_aggregated(plan: &Plan) -> bool {
     }
 }
 
-fn find_alias<'e>(projection: &'e [SelectItem], wanted: &Ident) -> Option<&'e Ast> {
-    projection.iter().find_map(|item| match item {
-        SelectItem::ExprWithAlias { expr, alias } if alias.value == wanted.value => Some(expr),
-        _ => None,
-    })
-}
-
 /// An aggregate in an expression, as far as a query without GROUP BY would have one: at the top or in arithmetic.
 fn find_aggregate(expr: &Ast) -> Option<(&Ast, String)> {
     match expr {
@@ -641,16 +661,34 @@ fn find_aggregate(expr: &Ast) -> Option<(&Ast, String)> {
     }
 }
 
+/// Whether a condition has an aggregate, as far as comparisons and AND, OR, NOT go.
+fn find_aggregate_below(expr: &Ast) -> bool {
+    match expr {
+        Ast::BinaryOp { left, op: _, right } => find_aggregate_below(left) || find_aggregate_below(right),
+        Ast::UnaryOp { op: _, expr } => find_aggregate_below(expr),
+        _ => find_aggregate(expr).is_some(),
+    }
+}
+
 /// Help for a name that is no column.
 pub(super) fn column_help(name: &str, schema: &Schema) -> Option<String> {
     if matches!(name, "window_start" | "window_end" | "window_time") {
         return Some(format!("`{name}` comes from a window: FROM TABLE(TUMBLE(TABLE …, DESCRIPTOR(…), INTERVAL …))"));
     }
     nearest_help(name, schema.fields.iter().map(|field| field.name.as_str())).or_else(|| {
-        let list: Vec<String> =
-            schema.fields.iter().filter(|field| !field.hidden).map(|field| format!("`{}`", field.name)).collect();
-        let list = list.join(", ");
-        (list.len() <= 200 && !list.is_empty()).then(|| format!("there are {list}"))
+        if schema.fields.is_empty() {
+            return Some("a constant must stand here".to_owned());
+        }
+        let visible = schema.fields.iter().filter(|field| !field.hidden);
+        let list: Vec<String> = visible.map(|field| format!("`{}`", field.name.trim_start_matches('.'))).collect();
+        let mut length = 0;
+        let fits = |name: &&String| {
+            length += name.len() + 2;
+            length <= 200
+        };
+        let shown: Vec<&str> = list.iter().take_while(fits).map(String::as_str).collect();
+        let more = if shown.len() < list.len() { ", …" } else { "" };
+        (!shown.is_empty()).then(|| format!("there are {}{more}", shown.join(", ")))
     })
 }
 

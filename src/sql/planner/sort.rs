@@ -19,7 +19,9 @@ impl Planner<'_> {
     pub(super) fn sorted(&mut self, plan: Plan, order_by: &OrderBy, place: Range<usize>) -> Result<Plan> {
         let time = plan.schema.time.and_then(|time| Some((time, plan.schema.fields.get(time)?.name.clone())));
         let (Some((time_column, name)), true) = (&time, order_by.interpolate.is_none()) else {
-            return Err(refused(place).help("leave it out: rows come in the order of event time of their windows"));
+            let help =
+                "leave it out: rows come in the order of event time; or select the time attribute and order by that";
+            return Err(refused(place).help(help));
         };
         let is_time = |expr: &Ast| match expr {
             Ast::Identifier(ident) => ident.value == *name,
@@ -32,7 +34,10 @@ impl Planner<'_> {
                     exprs.as_slice()
                     && matches!(sort, None | Some(OrderBySort::Asc))
                     && is_time(expr) => {}
-            _ => return Err(refused(place).help(format!("only ORDER BY `{name}` is, the time attribute, ascending"))),
+            _ => {
+                let help = format!("leave it out, or order by the time attribute, ascending: ORDER BY `{name}`");
+                return Err(refused(place).help(help));
+            }
         }
         let frame = Frame::Rows { preceding: Some(0) };
         let over = OverSpec { time_column: *time_column, keys: Vec::new(), frame, calls: Vec::new() };

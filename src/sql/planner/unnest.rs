@@ -102,12 +102,13 @@ impl Planner<'_> {
             if !columns.is_empty() && columns.len() != elements.len() {
                 let message =
                     format!("`{}` names {} columns, but there are {}", name.value, columns.len(), elements.len());
-                return Err(SqlError::new(self.text.range(name.span), message));
+                return Err(SqlError::new(self.text.range(name.span), message).help("name each of them, or none"));
             }
             for (TableAliasColumnDef { name, data_type }, field) in columns.iter().zip(&mut elements) {
                 if data_type.is_some() {
                     let place = self.text.range(name.span);
-                    return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL"));
+                    return Err(SqlError::new(place, "a type in a list of column names is not part of Flink SQL")
+                        .help("name the column alone"));
                 }
                 field.name = self.name(name)?;
             }

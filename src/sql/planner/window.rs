@@ -223,7 +223,8 @@ impl Planner<'_> {
         let offset_ms = offset.map_or(Ok(0), |offset| self.milliseconds(offset))?;
         if offset_ms.checked_abs().is_none_or(|offset_ms| offset_ms >= size_ms) {
             let place = self.place(offset.unwrap_or(size));
-            return Err(SqlError::new(place, "the offset of a window must be less than its size"));
+            return Err(SqlError::new(place, "the offset of a window must be less than its size")
+                .help("take the remainder: of windows of an hour, 70 minutes are 10"));
         }
         Ok(match function.name {
             "HOP" => WindowKind::Hop { size_ms, slide_ms: slice_ms, offset_ms },
@@ -247,6 +248,30 @@ impl Planner<'_> {
         }
     }
 
+    /// Refuses `TABLE t PARTITION BY a, b, DESCRIPTOR(…)`, whose second column would be an argument.
+    fn check_partition_columns(&self, args: &[FunctionArg]) -> Result<()> {
+        let Some((FunctionArg::Unnamed(FunctionArgExpr::Expr(data)), rest)) = args.split_first() else { return Ok(()) };
+        let first = match data {
+            Ast::Prefixed { prefix: _, value } => value.as_ref(),
+            query => query,
+        };
+        let Ast::Tuple(items) = first else { return Ok(()) };
+        let is_column = |arg: &&FunctionArg| {
+            matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Expr(Ast::Identifier(_) | Ast::CompoundIdentifier(_))))
+        };
+        let more = rest.iter().take_while(is_column).map(|arg| self.text.slice(self.argument_place(arg)));
+        let columns = items.iter().skip(1).map(|column| self.text.slice(self.place(column)));
+        let columns: Vec<&str> = columns.chain(more).collect();
+        match rest.first().filter(|arg| is_column(arg)) {
+            Some(extra) => {
+                let error =
+                    SqlError::new(self.argument_place(extra), "several columns of PARTITION BY need parentheses");
+                Err(error.help(format!("write PARTITION BY ({})", columns.join(", "))))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The arguments in the function's order, positional or all named.
     fn arguments<'e>(
         &self,
@@ -255,6 +280,7 @@ impl Planner<'_> {
         call: &Range<usize>,
     ) -> Result<Vec<Option<&'e Ast>>> {
         let WindowFunction { name: function, arguments: names, form } = *function;
+        self.check_partition_columns(args)?;
         let mut found: Vec<Option<&Ast>> = vec![None; names.len()];
         let mut named = 0;
         for (index, arg) in args.iter().enumerate() {
@@ -263,7 +289,8 @@ impl Planner<'_> {
                 FunctionArg::Named { name, arg, operator } => {
                     let place = self.text.range(name.span);
                     if *operator != FunctionArgOperator::RightArrow {
-                        return Err(SqlError::new(place, "arguments are named with `=>`"));
+                        return Err(SqlError::new(place, "arguments are named with `=>`")
+                            .help("write for example SIZE => INTERVAL '10' SECOND"));
                     }
                     let word = self.name(name)?.to_ascii_uppercase();
                     let Some(slot) = names.iter().position(|known| *known == word) else {
@@ -276,7 +303,8 @@ impl Planner<'_> {
                     (slot, arg)
                 }
                 FunctionArg::ExprNamed { .. } => {
-                    return Err(SqlError::new(self.text.range(arg.span()), "arguments are named with `=>`"));
+                    return Err(SqlError::new(self.text.range(arg.span()), "arguments are named with `=>`")
+                        .help("write for example SIZE => INTERVAL '10' SECOND"));
                 }
             };
             let FunctionArgExpr::Expr(arg) = arg else {
@@ -368,6 +396,7 @@ impl Planner<'_> {
         let Some(index) = schema.index_of(&column) else {
             let names = schema.fields.iter().map(|field| field.name.as_str());
             return Err(SqlError::new(place, format!("unknown column `{column}`"))
+                .help("this relation has no time attribute: pass the source's time column through unchanged")
                 .help_if(time.map(|time| format!("the time attribute is `{}`", time.name)))
                 .help_if(nearest_help(&column, names)));
         };
@@ -388,7 +417,8 @@ impl Planner<'_> {
     fn positive(&mut self, length: &Ast, name: &str) -> Result<i64> {
         match self.milliseconds(length)? {
             ms if ms > 0 => Ok(ms),
-            _ => Err(SqlError::new(self.place(length), format!("the {name} of a window must be more than zero"))),
+            _ => Err(SqlError::new(self.place(length), format!("the {name} of a window must be more than zero"))
+                .help("write for example INTERVAL '10' SECOND")),
         }
     }
 
