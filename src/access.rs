@@ -22,8 +22,8 @@ pub fn explained(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(
         error.kind(),
         format!(
-            "permission denied: {whose}this process runs as uid {uid}, gid {gid}. Run it as the owner (in a systemd unit: User=), \
-             or change owner or mode (chown, chmod)"
+            "permission denied: {whose}this process runs as uid {uid}, gid {gid}. Run it as the owner (in a systemd unit: \
+             User=), or change owner or mode (chown, chmod)"
         ),
     )
 }

@@ -35,7 +35,10 @@ fn value(config: &Config) -> Value {
             "idle_ms": source.time.idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX)),
         })
     };
-    let query = |query: &config::Query| json!({ "name": query.name, "plan": step(&query.plan.steps()), "state_ttl": query.retention() });
+    let query = |query: &config::Query| {
+        let plan = step(&query.plan.steps());
+        json!({ "name": query.name, "plan": plan, "state_ttl": query.retention() })
+    };
     let sink = |sink: &config::Sink| {
         json!({
             "name": sink.name,

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::Failure;
 use super::log::{count, size_text, time_text};
+use crate::access;
 use crate::checkpoint::Wear;
 use crate::control::socket;
 use crate::engine::status::Status;
@@ -24,7 +25,10 @@ pub fn status(state: &Path, json: bool, out: &mut dyn Write) -> Result<(), Failu
             let message = format!("no engine runs on {}: start it with `forebay run CONFIG`", state.display());
             failure(message, NO_ENGINE)
         }
-        _ => failure(format!("the engine on {} does not answer: {error}", state.display()), 74),
+        _ => {
+            let error = access::explained(&state.join(socket::NAME), error);
+            failure(format!("the engine on {} does not answer: {error}", state.display()), 74)
+        }
     })?;
     let status: Status = serde_json::from_str(&text).map_err(|error| {
         failure(format!("the engine is of another version, its answer cannot be read: {error}"), 70)

@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::support::{FOREBAY, Place, outcome};
+use crate::support::{FOREBAY, Place, outcome, until};
 
 /// `nobody`.
 const OTHER: u32 = 65534;
@@ -99,6 +100,24 @@ fn a_refused_path_is_named_with_its_owner_and_the_remedy() {
         }
         all.iter().for_each(|(path, bits)| mode(path, *bits));
     }
+    // The control socket of a running engine.
+    place.write(
+        "f.toml",
+        &CONFIG.replace("type = \"file\"\npath = \"in", "type = \"file\"\nfollow = true\npath = \"in"),
+    );
+    std::fs::remove_dir_all(place.path("state")).expect("removes");
+    std::fs::remove_file(place.path("q.ndjson")).expect("removes");
+    let running = place.start("f.toml");
+    let socket = place.path("state/control.sock");
+    until(Duration::from_secs(30), "it answers", || place.forebay(&["status", "state"]).status.success().then_some(()));
+    mode(&socket, 0);
+    let (code, message) = unprivileged(&place, &["status", "state"]);
+    assert_eq!(code, 74, "{message}");
+    assert!(
+        message.contains(&format!("control.sock belongs to uid {owner}, ")) && message.contains("User="),
+        "{message}"
+    );
+    assert_eq!(running.stop(), 0);
     // A directory in which nothing may be made.
     mode(&place.path("state"), 0o777);
     std::fs::remove_dir_all(place.path("state")).expect("removes");

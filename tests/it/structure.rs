@@ -42,6 +42,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     (
         "cli",
         &[
+            "access",
             "event",
             "settings",
             "disk",
