@@ -14,15 +14,8 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 /// Events reach back behind the newest by up to so much.
 pub const DISORDER_MS: u64 = 500;
 
-/// The query of W1: 10 s windows per device of a source `plant`.
-pub const WINDOWS: &str = r#"
-[query.q]
-sql = """
-SELECT window_start, window_end, device, AVG(temp) AS t, COUNT(*) AS n
-FROM TABLE(TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '10' SECOND))
-GROUP BY window_start, window_end, device
-"""
-"#;
+/// The query of W1.
+pub const WINDOWS: &str = include_str!("windows.toml");
 
 /// The numbers among the arguments, or these: `whole` for `cargo bench`, `tiny` for `cargo test`.
 pub fn sizes<const N: usize>(whole: [u64; N], tiny: [u64; N]) -> [u64; N] {
@@ -53,22 +46,37 @@ pub fn part(name: &str) -> Command {
     command
 }
 
-/// Readings of 1,000 devices, one each 100 µs of event time, up to 500 ms of disorder. Fixed seed.
-pub fn generate(path: &Path, events: u64) {
+/// Numbers that look like chance, from a fixed seed.
+pub fn random() -> impl FnMut() -> u64 {
     let mut state = 42u64;
-    let mut random = move || {
+    move || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         state >> 33
-    };
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path).expect("the input file"));
+    }
+}
+
+/// Readings of 1,000 devices, one each 100 µs of event time, up to 500 ms of disorder. Fixed seed.
+pub fn generate(path: &Path, events: u64) {
+    let file = File::create(path).expect("the input file");
+    generate_of(file, 0..events, random(), |_, random| random % 1000);
+}
+
+/// As [`generate`], the events with these numbers; `device` gives the device of an event, from a random number.
+pub fn generate_of(
+    file: File,
+    events: std::ops::Range<u64>,
+    mut random: impl FnMut() -> u64,
+    device: impl Fn(u64, u64) -> u64,
+) {
+    let mut out = BufWriter::with_capacity(1 << 20, file);
     let mut line = String::new();
-    for event in 0..events {
+    for event in events {
         let millis = 1_775_088_000_000 + event / 10 - (random() % DISORDER_MS).min(event / 10);
         let (s, ms) = (millis / 1000 % 86_400, millis % 1000);
         let day = 2 + (millis - 1_775_088_000_000) / 86_400_000;
         line.clear();
         let (h, m, sec) = (s / 3600, s / 60 % 60, s % 60);
-        let (device, temp) = (random() % 1000, random() % 100_000);
+        let (device, temp) = (device(event, random()), random() % 100_000);
         let _ = writeln!(
             line,
             "{{\"ts\":\"2026-04-{day:02}T{h:02}:{m:02}:{sec:02}.{ms:03}Z\",\"device\":\"device-{device:04}\",\"temp\":{}.{:03},\"seq\":{event}}}",
@@ -149,6 +157,27 @@ pub fn peak_kib_of(pid: u32) -> u64 {
     let high =
         status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok());
     high.unwrap_or(0)
+}
+
+/// The number behind `name` in a file of /proc/PID.
+pub fn number_of(pid: u32, file: &str, name: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a process");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// How often the threads of a process have gone to sleep, all in all: each time but the last somebody woke them.
+pub fn voluntary_switches(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let tasks = tasks.map(|task| task.expect("a thread").file_name().into_string().expect("a number"));
+    tasks.map(|task| number_of(pid, &format!("task/{task}/status"), "voluntary_ctxt_switches:")).sum()
+}
+
+/// What `forebay status` shows as JSON, if an engine runs on this state and answers.
+pub fn status(state: &Path) -> Option<serde_json::Value> {
+    let mut socket = std::os::unix::net::UnixStream::connect(state.join("control.sock")).ok()?;
+    socket.write_all(b"status\n").ok()?;
+    serde_json::from_reader(socket).ok()
 }
 
 /// A child that is killed when it is dropped.

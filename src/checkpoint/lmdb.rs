@@ -12,7 +12,7 @@ mod bulk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +36,9 @@ pub use bulk::{Import, Pinned};
 #[cfg(target_pointer_width = "64")]
 const MAP_BYTES: usize = 64 << 30;
 #[cfg(not(target_pointer_width = "64"))]
-const MAP_BYTES: usize = 1 << 30;
+const MAP_BYTES: usize = MAP_BYTES_MIN;
+/// What is reserved at least, where a process may not have more (`ulimit -v`, valgrind).
+const MAP_BYTES_MIN: usize = 1 << 30;
 
 /// A failed write while less than this is free is for want of space: LMDB says EIO for it.
 const RESERVE_BYTES: u64 = 16 << 20;
@@ -76,18 +78,32 @@ struct Environment {
     readers: Option<Mutex<ReaderWatch>>,
 }
 
-#[expect(unsafe_code, reason = "heed marks every opening of a memory map as unsafe")]
 fn open_env(dir: &Path, flags: EnvFlags) -> Result<Env<WithoutTls>, CheckpointError> {
+    let mut map_bytes = MAP_BYTES;
+    loop {
+        match open_env_with(dir, flags, map_bytes) {
+            Err(heed::Error::Io(error))
+                if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::OutOfMemory)
+                    && map_bytes > MAP_BYTES_MIN =>
+            {
+                map_bytes /= 2;
+            }
+            opened => return opened.map_err(|error| lmdb_error(dir, "open the checkpoint in", error)),
+        }
+    }
+}
+
+#[expect(unsafe_code, reason = "heed marks every opening of a memory map as unsafe")]
+fn open_env_with(dir: &Path, flags: EnvFlags, map_bytes: usize) -> heed::Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(MAP_BYTES).max_dbs(4);
+    options.map_size(map_bytes).max_dbs(4);
     // SAFETY: only LMDB writes to the file while it is mapped: the state directory belongs to one engine (LOCK), other
     // processes open it read-only, and LMDB's lock file keeps them apart. The flags used (READ_ONLY, and NO_LOCK where
     // there is no writer) do not weaken that.
-    let opened = unsafe {
+    unsafe {
         options.flags(flags);
         options.open(dir)
-    };
-    opened.map_err(|error| lmdb_error(dir, "open the checkpoint in", error))
+    }
 }
 
 fn lmdb_error(dir: &Path, action: &'static str, error: heed::Error) -> CheckpointError {
@@ -98,7 +114,11 @@ fn lmdb_error(dir: &Path, action: &'static str, error: heed::Error) -> Checkpoin
             let source = access::explained(&dir.join(DATA_FILE), source);
             CheckpointError::Io { action, path: dir, source }
         }
-        heed::Error::Mdb(MdbError::MapFull) => CheckpointError::MapFull { dir, map_bytes: MAP_BYTES },
+        // Then the file is as long as the map.
+        heed::Error::Mdb(MdbError::MapFull) => {
+            let file_bytes = fs::metadata(dir.join(DATA_FILE)).map(|file| file.len());
+            CheckpointError::MapFull { dir, map_bytes: file_bytes.unwrap_or(MAP_BYTES as u64) }
+        }
         heed::Error::Mdb(
             MdbError::Corrupted
             | MdbError::PageNotFound
@@ -154,7 +174,7 @@ fn create(dir: &Path) -> Result<(), CheckpointError> {
     name.push(".new");
     let staging = parent.join(name);
     match fs::remove_dir_all(&staging) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error("remove", &staging)(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(io_error("remove", &staging)(error)),
         _ => {}
     }
     fs::create_dir_all(&staging).map_err(io_error("create", &staging))?;
@@ -435,7 +455,7 @@ impl CheckpointStore {
         if !is_there(dir)? {
             let is_free = match fs::read_dir(dir) {
                 Ok(mut entries) => entries.next().is_none(),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+                Err(error) if error.kind() == ErrorKind::NotFound => true,
                 Err(error) => return Err(io_error("read", dir)(error)),
             };
             match mode {

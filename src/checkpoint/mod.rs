@@ -111,7 +111,7 @@ pub enum CheckpointError {
          `forebay explain` says what bounds each query's state",
         .dir.display()
     )]
-    MapFull { dir: PathBuf, map_bytes: usize },
+    MapFull { dir: PathBuf, map_bytes: u64 },
     #[error(
         "the checkpoint in {} is corrupt: {what}; move the state directory away and begin from a savepoint (`forebay \
          checkpoint import FILE CONFIG`), from a copy of the directory, or anew",

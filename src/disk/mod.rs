@@ -14,12 +14,14 @@ use std::path::Path;
 use std::time::Duration;
 
 mod clock;
+mod code;
 mod ntp;
 mod real;
 pub mod sim;
 mod stop;
 
 pub use clock::{Clock, LogClock, ManualClock, SystemClock};
+pub use code::release_code;
 pub use real::RealDisk;
 pub use stop::Stop;
 

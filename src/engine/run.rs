@@ -37,7 +37,7 @@ use crate::checkpoint::{CheckpointThread, Checkpoints, Space};
 use crate::config::{Config, OnSourceError, Source, WhenFull};
 use crate::control::notify;
 use crate::control::socket::{self, ControlSocket};
-use crate::disk::{LogClock, Stop};
+use crate::disk::{LogClock, Stop, release_code};
 use crate::event::{Lsn, RecordKind, Run, SourceId};
 use crate::replay_log::LogStats;
 use crate::source::queue::Queue;
@@ -363,6 +363,7 @@ impl Sources<'_> {
                 }
             }
             notify::ready();
+            release_code();
             info!(
                 pipeline = %self.config.pipeline.name,
                 sources = self.config.sources.len(),

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
+mod address_space;
+mod aging;
 mod clock;
 mod collected;
 mod commands;
@@ -29,6 +31,7 @@ mod pipeline_tests;
 mod positions;
 mod power;
 mod query_errors;
+mod quiet;
 mod readers;
 mod reload;
 mod repair;
