@@ -27,6 +27,7 @@ mod parts;
 mod pipeline_tests;
 mod positions;
 mod power;
+mod qualify;
 mod readers;
 mod reload;
 mod repair;
