@@ -887,6 +887,7 @@ fn grouping_over_a_window_is_checked() {
         ("SUM(device) AS x", "GROUP BY window_start, window_end", "SUM does not take STRING", "SUM(device)"),
         ("SUM(*) AS x", "GROUP BY window_start, window_end", "SUM(*) does not exist", "SUM(*)"),
         ("SUM(temp, hum) AS x", "GROUP BY window_start, window_end", "SUM takes one argument", "SUM(temp, hum)"),
+        ("MEDIAN(temp) AS x", "GROUP BY window_start, window_end", "unknown function MEDIAN", "MEDIAN(temp)"),
         ("COUNT(*) FILTER (WHERE temp) AS x", "GROUP BY window_start, window_end", "FILTER needs a BOOLEAN", "temp"),
         (
             "COLLECT(device) AS x",

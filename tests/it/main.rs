@@ -23,6 +23,7 @@ mod kills_join;
 mod lookup;
 mod maps;
 mod memory;
+mod order_by;
 mod parts;
 mod pipeline_tests;
 mod positions;

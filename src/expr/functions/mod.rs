@@ -250,23 +250,40 @@ pub fn list() -> impl Iterator<Item = &'static str> {
     FAMILIES.into_iter().flatten().map(|function| function.name)
 }
 
+/// The function of this name (any case).
+///
+/// # Errors
+/// There is none, or it is not taken.
+pub(super) fn known(name: &str) -> Result<&'static Function, TypeError> {
+    let upper = name.to_ascii_uppercase();
+    if let Some(function) = FAMILIES.into_iter().flatten().find(|function| function.name == upper) {
+        return Ok(function);
+    }
+    let refuse = |message: String, help: Option<String>| Err(TypeError { message, help });
+    if refused::is_non_deterministic(&upper) {
+        return refuse(not_deterministic(&upper), Some(ARRIVAL.to_owned()));
+    }
+    if let Some(why) = refused::why(&upper) {
+        return refuse(format!("{upper} is a function of Flink that Forebay does not take: {why}"), None);
+    }
+    let help = nearest(&upper, list()).map(|near| format!("did you mean {near}?"));
+    refuse(format!("unknown function {name}"), help)
+}
+
+const ARRIVAL: &str = "the arrival time of each row is the source's column `_arrival`";
+
+fn not_deterministic(name: &str) -> String {
+    format!("{name} is not deterministic: results must follow from the log alone")
+}
+
 /// Resolves a call by name.
 pub(super) fn resolve(name: &str, args: Vec<Expr>) -> Result<Expr, TypeError> {
     let upper = name.to_ascii_uppercase();
     let refuse = |message: String, help: Option<String>| Err(TypeError { message, help });
-    if refused::is_non_deterministic(&upper) || upper == "UNIX_TIMESTAMP" && args.is_empty() {
-        return refuse(
-            format!("{upper} is not deterministic: results must follow from the log alone"),
-            Some("the arrival time of each row is the source's column `_arrival`".to_owned()),
-        );
+    if upper == "UNIX_TIMESTAMP" && args.is_empty() {
+        return refuse(not_deterministic(&upper), Some(ARRIVAL.to_owned()));
     }
-    let Some(function) = FAMILIES.into_iter().flatten().find(|function| function.name == upper) else {
-        if let Some(why) = refused::why(&upper) {
-            return refuse(format!("{upper} is a function of Flink that Forebay does not take: {why}"), None);
-        }
-        let help = nearest(&upper, list()).map(|near| format!("did you mean {near}?"));
-        return refuse(format!("unknown function {name}"), help);
-    };
+    let function = known(name)?;
     let types: Vec<String> = args.iter().map(|arg| arg.data_type.to_string()).collect();
     match (function.resolve)(args) {
         Ok(expr) => Ok(expr),

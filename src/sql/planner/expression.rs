@@ -818,6 +818,10 @@ impl Planner<'_> {
         if let Some(planned) = self.json(expr, &upper, args, scope)? {
             return Ok(planned);
         }
+        // An unknown aggregate is not blamed on its arguments.
+        if upper != "ROW" {
+            build::known_function(&ident.value).map_err(|error| self.typed(expr, error))?;
+        }
         let mut planned = Vec::new();
         for arg in args {
             match arg {
