@@ -256,7 +256,10 @@ impl Planner<'_> {
         let Some(key) = self.catalog.key(name).filter(|_| is_source) else {
             return refuse(
                 format!("`{name}` is no versioned table: it has no key"),
-                format!("declare it in the configuration: [source.{name}] key = [\"column\"]"),
+                format!(
+                    "declare it in the configuration: [source.{name}] key = [\"column\"]; or join a query of the last row of \
+                     each key: SELECT … FROM {name} QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) = 1"
+                ),
             );
         };
         let missing = key.iter().find(|column| {
