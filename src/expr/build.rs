@@ -765,6 +765,14 @@ fn string_operand(e: Expr, operator: &str) -> Built {
     }
 }
 
+/// Checks that there is a scalar function of this name (any case).
+///
+/// # Errors
+/// There is none, or it is not taken.
+pub fn known_function(name: &str) -> Result<(), TypeError> {
+    functions::known(name).map(|_| ())
+}
+
 /// A call of a scalar function by name (any case).
 ///
 /// # Errors

@@ -17,8 +17,8 @@
 //! | aggregates | `COUNT(*)`, `COUNT`, `SUM`, `AVG`, `MIN`, `MAX`, `STDDEV_POP`, `STDDEV_SAMP`, `VAR_POP`, `VAR_SAMP`, `FIRST_VALUE`, `LAST_VALUE`, `LISTAGG`, `PERCENTILE`, `APPROX_COUNT_DISTINCT`, Forebay's `APPROX_PERCENTILE`; `DISTINCT`, `FILTER (WHERE …)`, inside expressions; `HAVING` |
 //! | arrays, maps | `CROSS JOIN UNNEST(a) AS s (x)`, `LEFT JOIN UNNEST(a) AS s (x) ON TRUE`, `WITH ORDINALITY` |
 //! | OVER | aggregates, `LAG`, `RANK` and `DENSE_RANK`, `PARTITION BY … ORDER BY` the time attribute, `ROWS` or `RANGE` from `n` or `UNBOUNDED PRECEDING` to the `CURRENT ROW`, the `WINDOW` clause; beyond Flink `CHANGED`, `DEADBAND`, `HYSTERESIS`, `EWMA`, `RATE` |
-//! | first rows | `ROW_NUMBER()` in a sub-query with `WHERE rn <= n` around it: window Top-N, window deduplication, the first row of a key by time; without a limit the number of each row by time; `SELECT DISTINCT` of a window's columns |
-//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; with `ON`, `USING`, `NATURAL`; `FROM a, b, c WHERE …`, `CROSS JOIN … WHERE`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`, or a query that passes it on or keeps the first row of a key; `JOIN`, `LEFT`), lookup (`FOR SYSTEM_TIME AS OF a._arrival` with a `[table.NAME]`; `JOIN`, `LEFT`), window (all kinds; `[NOT] IN`, `[NOT] EXISTS` with a sub-query) |
+//! | first rows | `ROW_NUMBER()` in a sub-query with `WHERE rn <= n` around it, or with `QUALIFY`: window Top-N, window deduplication, the first row of a key by time; without a limit the number of each row by time; `SELECT DISTINCT` of a window's columns |
+//! | joins | interval (`JOIN`, `LEFT`, `RIGHT`, `FULL`; with `ON`, `USING`, `NATURAL`; `FROM a, b, c WHERE …`, `CROSS JOIN … WHERE`), temporal (`FOR SYSTEM_TIME AS OF` with a source that declares a `key`, or a query that passes it on or keeps the first or last row of a key; `JOIN`, `LEFT`), lookup (`FOR SYSTEM_TIME AS OF a._arrival` with a `[table.NAME]`; `JOIN`, `LEFT`), window (all kinds; `[NOT] IN`, `[NOT] EXISTS` with a sub-query) |
 //! | patterns | `MATCH_RECOGNIZE` as Flink has it, with `WITHIN`: see `docs/match_recognize.md` |
 //! | JSON | `JSON_VALUE`, `JSON_QUERY`, `JSON_EXISTS`, `JSON_OBJECT`, `JSON_ARRAY` with their clauses, `IS JSON` |
 //! | expressions | arithmetic, comparison, `\|\|`, `AND`, `OR`, `NOT`, `CASE`, `CAST`, `TRY_CAST`, `[NOT] IN (list)`, `BETWEEN [SYMMETRIC]`, `LIKE … ESCAPE`, `SIMILAR TO`, `OVERLAPS`, `IS [NOT] NULL \| TRUE \| FALSE \| UNKNOWN \| DISTINCT FROM`, `EXTRACT`, `FLOOR/CEIL(x TO unit)`, `TRIM`, `POSITION`, `SUBSTRING`, `OVERLAY`, `TIMESTAMPADD`, `TIMESTAMPDIFF`, ROW fields `a.b.c`, `a[1]`, `m['k']`, `ROW(…)`, `ARRAY[…]`, `MAP[…]`, literals of numbers, strings, `X'…'`, `INTERVAL`, `DATE`, `TIME`, `TIMESTAMP`, and the functions of `expr/` |
@@ -28,9 +28,9 @@
 //! | | |
 //! |---|---|
 //! | not yet | `FILTER` with `OVER`, `WITHIN GROUP`, `MULTISET` (`COLLECT`), year-month windows |
-//! | never: its state has no bound | `GROUP BY` without a window, joins without a bound in time, the last row of a key, Top-N without a window, aggregates over a whole stream, `SELECT DISTINCT` and `ORDER BY` otherwise, `UNION`, `EXCEPT`, `INTERSECT`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
+//! | never: its state has no bound | `GROUP BY` without a window, joins without a bound in time, the last row of a key but for temporal joins, Top-N without a window, aggregates over a whole stream, `SELECT DISTINCT` and `ORDER BY` otherwise, `UNION`, `EXCEPT`, `INTERSECT`, `LIMIT`, `OFFSET`, `FETCH`, scalar sub-queries, `WITH RECURSIVE` |
 //! | no query | `INSERT`, `CREATE`, `SET`, `VALUES`, several statements |
-//! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `E'…'`, `::`, `==`, `!=`, `&&`, `:=`, placeholders, `QUALIFY`, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
+//! | not Flink | hints, `"…"`, `U&'…'`, `N'…'`, `E'…'`, `::`, `==`, `!=`, `&&`, `:=`, placeholders, `TOP`, `TABLESAMPLE`, `DISTINCT ON`, `SELECT INTO`, `FOR UPDATE`, `LATERAL VIEW`, `PREWHERE`, `CLUSTER BY`, `SETTINGS`, reserved words without back-ticks, legacy `GROUP BY TUMBLE(…)` |
 
 mod dialect;
 pub mod explain;

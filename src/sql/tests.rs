@@ -469,7 +469,14 @@ const REFUSED: &[(&str, &str, &str, &str)] = &[
     ("SELECT top FROM plant", "TOP is not part", "top", "`top`"),
     ("SELECT N'a' FROM plant", "this kind of string", "N'a'", "'text'"),
     ("SELECT device FROM plant TABLESAMPLE BERNOULLI (10)", "TABLESAMPLE", "TABLESAMPLE", ""),
-    ("SELECT device FROM plant QUALIFY 1 = 1", "QUALIFY", "QUALIFY", "outer query"),
+    ("SELECT device FROM plant QUALIFY 1 = 1", "QUALIFY needs a call with OVER", "1 = 1", "WHERE"),
+    (
+        "SELECT device, COUNT(*) AS n FROM TUMBLE(TABLE plant, DESCRIPTOR(ts), INTERVAL '1' HOUR) GROUP BY window_start, \
+         window_end, device QUALIFY ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY n) = 1",
+        "QUALIFY beside GROUP BY is not supported",
+        "QUALIFY",
+        "sub-query",
+    ),
     ("SELECT TOP 5 device FROM plant", "TOP is not part", "TOP", ""),
     ("SELECT device INTO x FROM plant", "INTO is not part", "INTO", "[sink.NAME]"),
     ("SELECT device FROM plant FOR UPDATE", "FOR is not part", "FOR", ""),
@@ -903,6 +910,7 @@ fn grouping_over_a_window_is_checked() {
         ("SUM(device) AS x", "GROUP BY window_start, window_end", "SUM does not take STRING", "SUM(device)"),
         ("SUM(*) AS x", "GROUP BY window_start, window_end", "SUM(*) does not exist", "SUM(*)"),
         ("SUM(temp, hum) AS x", "GROUP BY window_start, window_end", "SUM takes one argument", "SUM(temp, hum)"),
+        ("MEDIAN(temp) AS x", "GROUP BY window_start, window_end", "unknown function MEDIAN", "MEDIAN(temp)"),
         ("COUNT(*) FILTER (WHERE temp) AS x", "GROUP BY window_start, window_end", "FILTER needs a BOOLEAN", "temp"),
         (
             "COLLECT(device) AS x",

@@ -819,10 +819,17 @@ impl Generator<'_> {
         }
         let windows = "p.window_start = q.window_start AND p.window_end = q.window_end";
         let more = self.pick(&["", "", " AND p.x < q.y", " AND p.g / q.m > 0"]);
-        match self.random.below(7) {
+        match self.random.below(8) {
             0 => format!(
                 "SELECT window_start, window_end, k, g, x FROM {left} p WHERE p.k IN (SELECT k FROM {right} q WHERE {windows})"
             ),
+            7 => {
+                let not = self.pick(&["", "NOT "]);
+                format!(
+                    "SELECT window_start, window_end, k, g, x FROM {left} p WHERE (p.k, p.g) {not}IN (SELECT k, m FROM {right} \
+                     q WHERE {windows})"
+                )
+            }
             1 => format!(
                 "SELECT window_start, window_end, k, g, x FROM {left} p WHERE EXISTS (SELECT * FROM {right} q WHERE p.k = q.k \
                  AND {windows}{more})"

@@ -251,41 +251,43 @@ pub fn list() -> impl Iterator<Item = &'static str> {
     FAMILIES.into_iter().flatten().map(|function| function.name)
 }
 
-fn known(upper: &str) -> Option<&'static Function> {
-    FAMILIES.into_iter().flatten().find(|function| function.name == upper)
-}
-
-/// Why there is no function of this name; `None`: there is one, or its name is refused for another reason.
-pub fn missing(name: &str) -> Option<TypeError> {
+/// The function of this name (any case).
+///
+/// # Errors
+/// There is none, or it is not taken.
+pub(super) fn known(name: &str) -> Result<&'static Function, TypeError> {
     let upper = name.to_ascii_uppercase();
-    (known(&upper).is_none() && !refused::is_non_deterministic(&upper)).then(|| unknown(name))
-}
-
-const LISTED: &str = "docs/sql.md lists the functions that there are";
-
-fn unknown(name: &str) -> TypeError {
-    let upper = name.to_ascii_uppercase();
+    if let Some(function) = FAMILIES.into_iter().flatten().find(|function| function.name == upper) {
+        return Ok(function);
+    }
+    if refused::is_non_deterministic(&upper) {
+        return Err(TypeError { message: not_deterministic(&upper), help: Some(ARRIVAL.to_owned()) });
+    }
     if let Some(why) = refused::why(&upper) {
         let message = format!("{upper} is a function of Flink that Forebay does not take: {why}");
-        return TypeError { message, help: Some(LISTED.to_owned()) };
+        return Err(TypeError { message, help: Some(LISTED.to_owned()) });
     }
     let near = || nearest(&upper, list().filter(|name| name.len() > 2)).map(|near| format!("did you mean {near}?"));
     let help = foreign::remedy(&upper).map(str::to_owned).or_else(near);
     let help = help.unwrap_or_else(|| LISTED.to_owned());
-    TypeError { message: format!("unknown function {name}"), help: Some(help) }
+    Err(TypeError { message: format!("unknown function {name}"), help: Some(help) })
+}
+
+const LISTED: &str = "docs/sql.md lists the functions that there are";
+const ARRIVAL: &str = "the arrival time of each row is the source's column `_arrival`";
+
+fn not_deterministic(name: &str) -> String {
+    format!("{name} is not deterministic: results must follow from the log alone")
 }
 
 /// Resolves a call by name.
 pub(super) fn resolve(name: &str, args: Vec<Expr>) -> Result<Expr, TypeError> {
     let upper = name.to_ascii_uppercase();
     let refuse = |message: String, help: Option<String>| Err(TypeError { message, help });
-    if refused::is_non_deterministic(&upper) || upper == "UNIX_TIMESTAMP" && args.is_empty() {
-        return refuse(
-            format!("{upper} is not deterministic: results must follow from the log alone"),
-            Some("the arrival time of each row is the source's column `_arrival`".to_owned()),
-        );
+    if upper == "UNIX_TIMESTAMP" && args.is_empty() {
+        return refuse(not_deterministic(&upper), Some(ARRIVAL.to_owned()));
     }
-    let Some(function) = known(&upper) else { return Err(unknown(name)) };
+    let function = known(name)?;
     let types: Vec<String> = args.iter().map(|arg| arg.data_type.to_string()).collect();
     match (function.resolve)(args) {
         Ok(expr) => Ok(expr),

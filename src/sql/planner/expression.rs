@@ -16,7 +16,7 @@ use super::select::{Grouping, column_help};
 use super::{Planner, Result};
 use crate::expr::aggregate::{self, AggregateCall, AggregateKind};
 use crate::expr::build::{self, BinaryOp, Expr, JsonShape, Test, TimeUnit, TrimSide, TypeError, Value};
-use crate::expr::{DataType, Schema, functions};
+use crate::expr::{DataType, Schema};
 use crate::sql::SqlError;
 use crate::sql::parse::single;
 use crate::sql::syntax_error::unit as meant;
@@ -41,11 +41,21 @@ pub(super) struct Scope<'s> {
     pub overs: Option<&'s mut Overs>,
     /// The match that DEFINE and MEASURES look at.
     pub matched: Option<&'s mut Matched>,
+    /// Names of the SELECT list that hide columns.
+    pub names: &'s [(String, Expr)],
 }
 
 impl<'s> Scope<'s> {
     pub fn new(schema: &'s Schema, alias: Option<&'s str>, place: &'static str) -> Scope<'s> {
-        Scope { schema, alias, place, grouping: None, overs: None, matched: None }
+        Scope { schema, alias, place, grouping: None, overs: None, matched: None, names: &[] }
+    }
+
+    /// What bears this name in the SELECT list; what it computes with OVER can stand only where OVER can.
+    fn named(&self, name: &str) -> Option<Expr> {
+        let can_stand = |expr: &Expr| {
+            self.overs.is_some() || expr.columns().into_iter().all(|column| column < self.schema.fields.len())
+        };
+        self.names.iter().find(|(known, expr)| known == name && can_stand(expr)).map(|(_, expr)| expr.clone())
     }
 }
 
@@ -367,6 +377,9 @@ impl Planner<'_> {
             return Err(SqlError::new(self.text.end(), "a name must stand here").help("write a column of FROM"));
         };
         let schema = scope.schema;
+        if let (Some(expr), [_]) = (scope.named(first), parts) {
+            return Ok(expr);
+        }
         let qualified = scope.alias == Some(first.as_str());
         let joined = match scope.alias == Some(JOINED) {
             true => self.joined_column(&names, schema, place(0, 0))?,
@@ -820,10 +833,9 @@ impl Planner<'_> {
         if let Some(planned) = self.json(expr, &upper, args, scope)? {
             return Ok(planned);
         }
-        if upper != "ROW"
-            && let Some(error) = functions::missing(&ident.value)
-        {
-            return Err(self.typed(expr, error));
+        // An unknown aggregate is not blamed on its arguments.
+        if upper != "ROW" {
+            build::known_function(&ident.value).map_err(|error| self.typed(expr, error))?;
         }
         let mut planned = Vec::new();
         for arg in args {

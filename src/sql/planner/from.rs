@@ -119,19 +119,23 @@ impl Planner<'_> {
     }
 
     fn filter(&mut self, relation: Relation, predicate: &Ast) -> Result<Relation> {
-        let Relation { mut plan, alias } = relation;
+        let Relation { plan, alias } = relation;
         let place = self.place(predicate);
         let predicate = {
             let mut scope = Scope::new(&plan.schema, alias.as_deref(), "WHERE");
             self.condition(predicate, &mut scope)?
         };
+        Ok(Relation { plan: self.limited(plan, predicate, place)?, alias })
+    }
+
+    /// A filter, which sets the limit of a rank below.
+    pub(super) fn limited(&mut self, mut plan: Plan, predicate: Expr, place: Range<usize>) -> Result<Plan> {
         if let Some(name) = super::rank::set_limits(&mut plan, &predicate) {
             let message = format!("the first rows by {name} are not supported, nor by Flink");
             return Err(SqlError::new(place, message).help("number them by ROW_NUMBER()"));
         }
         let schema = plan.schema.clone();
-        let plan = self.node(Node::Filter { input: Box::new(plan), predicate }, schema)?;
-        Ok(Relation { plan, alias })
+        self.node(Node::Filter { input: Box::new(plan), predicate }, schema)
     }
 
     /// Takes the conditions of WHERE that compare columns of both sides, the left one of which has `width` columns; without

@@ -261,7 +261,10 @@ impl Planner<'_> {
         let Some(key) = self.catalog.key(name).filter(|_| is_source) else {
             return refuse(
                 format!("`{name}` is no versioned table: it has no key"),
-                format!("declare it in the configuration: [source.{name}] key = [\"column\"]"),
+                format!(
+                    "declare it in the configuration: [source.{name}] key = [\"column\"]; or join a query of the last row of \
+                     each key: SELECT … FROM {name} QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) = 1"
+                ),
             );
         };
         let missing = key.iter().find(|column| {
@@ -308,22 +311,38 @@ impl Planner<'_> {
             split(planned, &mut conjuncts);
         }
         if let Some(value) = value {
-            let [SelectItem::UnnamedExpr(item) | SelectItem::ExprWithAlias { expr: item, alias: _ }] =
-                select.projection.as_slice()
-            else {
-                return refuse("the sub-query of IN gives one column", "name it: IN (SELECT x FROM …)");
+            let values = match value.as_ref() {
+                Ast::Tuple(values) => values.as_slice(),
+                value => std::slice::from_ref(value),
             };
-            let schema = relation.plan.schema.clone();
-            let value = self.expr(value, &mut Scope::new(&schema, relation.alias.as_deref(), "IN"))?;
-            let schema = right.plan.schema.clone();
-            let item = self.expr(item, &mut Scope::new(&schema, right.alias.as_deref(), "SELECT"))?;
-            let item = item.map_columns(&|column| column + width);
-            let equal = self.built(predicate, build::binary(BinaryOp::Equal, value, item))?;
-            // NOT IN is not true either where the comparison with any row of the sub-query is unknown.
-            conjuncts.push(match negated {
-                true => self.built(predicate, build::is_test(Test::False, equal, true))?,
-                false => equal,
-            });
+            let item = |item: &SelectItem| match item {
+                SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => Some(expr.clone()),
+                _ => None,
+            };
+            let items: Vec<Ast> = select.projection.iter().map_while(item).collect();
+            if items.len() != select.projection.len() || items.len() != values.len() {
+                let message = match values.len() {
+                    1 => "the sub-query of IN gives one column".to_owned(),
+                    columns => format!("the sub-query of IN gives {columns} columns, as stand before IN"),
+                };
+                return refuse(&message, "name them: x IN (SELECT a FROM …), (x, y) IN (SELECT a, b FROM …)");
+            }
+            let mut equalities = Vec::new();
+            for (value, item) in values.iter().zip(&items) {
+                let schema = relation.plan.schema.clone();
+                let value = self.expr(value, &mut Scope::new(&schema, relation.alias.as_deref(), "IN"))?;
+                let schema = right.plan.schema.clone();
+                let item = self.expr(item, &mut Scope::new(&schema, right.alias.as_deref(), "SELECT"))?;
+                let item = item.map_columns(&|column| column + width);
+                equalities.push(self.built(predicate, build::binary(BinaryOp::Equal, value, item))?);
+            }
+            if negated {
+                // NOT IN is not true either where the comparison with any row of the sub-query is unknown.
+                let both = equalities.into_iter().map(Ok).reduce(|a, b| build::binary(BinaryOp::And, a?, b?));
+                let same = self.built(predicate, both.unwrap_or_else(|| Ok(build::null())))?;
+                equalities = vec![self.built(predicate, build::is_test(Test::False, same, true))?];
+            }
+            conjuncts.extend(equalities);
         }
         let join = self.analysed(&relation.plan, &right.plan, kind, conjuncts, &place, false)?;
         if !matches!(join.method, JoinMethod::Window { .. }) {

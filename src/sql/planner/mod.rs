@@ -142,11 +142,14 @@ impl Planner<'_> {
             self.with(with)?;
         }
         let plan = self.body(body);
-        self.ctes.truncate(outer);
-        match order_by {
-            Some(order_by) => self.sorted(plan?, order_by, self.text.clause(from, &["ORDER", "BY"])),
+        let plan = match order_by {
+            Some(order_by) => {
+                plan.and_then(|plan| self.sorted(plan, body, order_by, self.text.clause(from, &["ORDER", "BY"])))
+            }
             None => plan,
-        }
+        };
+        self.ctes.truncate(outer);
+        plan
     }
 
     fn with(&mut self, with: &With) -> Result<()> {

@@ -101,7 +101,7 @@ impl Planner<'_> {
                 .help("aggregate a CASE: SUM(CASE WHEN condition THEN x END) OVER (…)"));
         }
         let (named, times) = (overs.named.clone(), overs.times.clone());
-        let mut inner = Scope::new(scope.schema, scope.alias, "OVER");
+        let mut inner = Scope { names: scope.names, ..Scope::new(scope.schema, scope.alias, "OVER") };
         let (keys, time_column, frame) = self.over_window(over, (&named, &times), (name, &place), &mut inner)?;
         let distinct = *duplicate_treatment == Some(DuplicateTreatment::Distinct);
         let Expanded { calls, value } = self.over_function(expr, name, args, distinct, &mut inner)?;

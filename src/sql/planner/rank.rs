@@ -48,7 +48,7 @@ impl Planner<'_> {
         else {
             return refuse("ROW_NUMBER needs OVER (PARTITION BY … ORDER BY …) without a frame", FORM);
         };
-        let mut inner = Scope::new(scope.schema, scope.alias, "OVER");
+        let mut inner = Scope { names: scope.names, ..Scope::new(scope.schema, scope.alias, "OVER") };
         let keys = partition_by.iter().map(|key| self.expr(key, &mut inner)).collect::<Result<Vec<Expr>>>()?;
         for (ast, key) in partition_by.iter().zip(&keys) {
             self.check_comparable(ast, key, "a key of PARTITION BY")?;

@@ -213,10 +213,6 @@ impl Planner<'_> {
         if !sort_by.is_empty() {
             return foreign(&["SORT", "BY"], "leave the clause out");
         }
-        if qualify.is_some() {
-            return Err(SqlError::new(place(&["QUALIFY"]), "QUALIFY is not supported")
-                .help("filter in an outer query: SELECT … FROM (SELECT …) WHERE …"));
-        }
         match flavor {
             SelectFlavor::Standard => {}
             SelectFlavor::FromFirst | SelectFlavor::FromFirstNoSelect => {
@@ -234,6 +230,10 @@ impl Planner<'_> {
         if let Some(window) = named_window.first().filter(|_| !keys.is_empty()) {
             return Err(SqlError::new(self.text.range(window.0.span), "WINDOW beside GROUP BY is not supported")
                 .help("put the GROUP BY into a sub-query"));
+        }
+        if qualify.is_some() && !keys.is_empty() {
+            return Err(SqlError::new(place(&["QUALIFY"]), "QUALIFY beside GROUP BY is not supported")
+                .help("put the GROUP BY into a sub-query, and QUALIFY above it"));
         }
         if !keys.is_empty() {
             return self.grouped(relation, keys, having.as_ref(), projection, place(&["GROUP", "BY"]));
@@ -261,8 +261,21 @@ impl Planner<'_> {
         let mut overs = Overs::new(schema.fields.len(), times, named_window);
         let mut scope = Scope::new(&schema, relation.alias.as_deref(), "SELECT");
         scope.overs = Some(&mut overs);
-        let (exprs, names) = self.list(projection, &mut scope)?;
-        let (plan, exprs) = self.over(relation.plan, overs, exprs)?;
+        let (mut exprs, names) = self.list(projection, &mut scope)?;
+        let named: Vec<(String, Expr)> = names.iter().map(|(name, _)| name.clone()).zip(exprs.clone()).collect();
+        if let Some(qualify) = qualify {
+            (scope.place, scope.names) = ("QUALIFY", &named);
+            let condition = self.condition(qualify, &mut scope)?;
+            if !condition.columns().iter().any(|column| *column >= schema.fields.len()) {
+                return Err(SqlError::new(self.place(qualify), "QUALIFY needs a call with OVER").help("write WHERE"));
+            }
+            exprs.push(condition);
+        }
+        let (mut plan, mut exprs) = self.over(relation.plan, overs, exprs)?;
+        if let (Some(qualify), Some(condition)) = (qualify, exprs.get(names.len())) {
+            plan = self.limited(plan, condition.clone(), self.place(qualify))?;
+            exprs.truncate(names.len());
+        }
         self.project(plan, exprs, names)
     }
 
@@ -696,6 +709,7 @@ pub(super) fn column_help(name: &str, schema: &Schema) -> Option<String> {
 fn grouped_by_its_list(select: &Select) -> Option<Select> {
     let is_plain = matches!(&select.group_by, GroupByExpr::Expressions(keys, w) if keys.is_empty() && w.is_empty())
         && select.having.is_none()
+        && select.qualify.is_none()
         && select.named_window.is_empty();
     let item = |item: &SelectItem| match item {
         SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => Some(expr.clone()),
