@@ -530,7 +530,8 @@ fn refuse_changed_state(
             return Err(EngineError::Configuration { message });
         }
     }
-    Ok(())
+    // A checkpoint that begins an imported or repaired state may know nothing of the engine yet.
+    if meta.engine.is_empty() { Ok(()) } else { engine.fits(meta) }
 }
 
 /// A finished state takes no new input.

@@ -205,7 +205,11 @@ pub fn run(
     // The engine's failure explains the log's end, not the other way round; the log's own failure comes first.
     log?.map_err(EngineError::from)?;
     let counters = engine??;
-    let end = outcome?;
+    let mut end = outcome?;
+    if end == End::Changed && stop.is_requested() {
+        // Asked to stop while it was stopping for the change: the next start takes it.
+        end = End::Stopped;
+    }
     Ok(Summary { end, counters, log: shared.stats() })
 }
 

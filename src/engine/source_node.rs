@@ -96,14 +96,25 @@ impl SourceNode {
     /// Takes back what a checkpoint kept.
     ///
     /// # Errors
-    /// The decoder's part is not its own.
+    /// What the decoder has kept of a file does not fit the columns.
     pub fn restore(&mut self, saved: &SourceSaved, position: Option<SourcePosition>) -> Result<(), EngineError> {
         self.clock = saved.clock;
         self.counters = saved.counters;
         self.position = position;
-        self.decoder
-            .restore(&saved.decoder)
-            .map_err(|reason| EngineError::Saved { what: self.name.to_string(), reason })
+        match self.decoder.restore(&saved.decoder) {
+            // Under other columns; its byte streams have ended, and with the next one it begins anew anyway.
+            Err(_) if !self.config.connector.is_replayable() => {
+                self.decoder.reset();
+                Ok(())
+            }
+            restored => restored.map_err(|reason| EngineError::Configuration {
+                message: format!(
+                    "source {}: the columns do not fit what was read of the file before: {reason}. Take the old columns \
+                     back, or give the source another name: then it is read from its beginning",
+                    self.name
+                ),
+            }),
+        }
     }
 
     /// A chunk without rows.

@@ -434,22 +434,35 @@ impl Engine {
         postcard::to_stdvec(&saved).unwrap_or_default()
     }
 
-    /// Takes back what [`Engine::save`] gave at a checkpoint, but not the operators of queries that are `reset`. Gives the
-    /// operators (by place in the graph) that the checkpoint knows nothing of.
+    /// Whether the sources can go on from a checkpoint.
     ///
     /// # Errors
-    /// The bytes are not an engine's, or not this one's.
-    pub fn restore(&mut self, meta: &CheckpointMeta, reset: &BTreeSet<String>) -> Result<Vec<usize>, EngineError> {
+    /// The bytes are not an engine's, or a source's columns do not fit what it has kept.
+    pub fn fits(&mut self, meta: &CheckpointMeta) -> Result<(), EngineError> {
+        self.restore_sources(meta).map(drop)
+    }
+
+    fn restore_sources(&mut self, meta: &CheckpointMeta) -> Result<Saved, EngineError> {
         let saved: Saved = postcard::from_bytes(&meta.engine)
             .map_err(|error| EngineError::Saved { what: "the engine".into(), reason: error.to_string() })?;
-        self.last_lsn = meta.cut;
-        self.last_time = saved.last_time;
         for source in &mut self.graph.sources {
             if let Some(kept) = saved.sources.get(&*source.name) {
                 let position = meta.sources.get(&*source.name).copied();
                 source.restore(kept, position)?;
             }
         }
+        Ok(saved)
+    }
+
+    /// Takes back what [`Engine::save`] gave at a checkpoint, but not the operators of queries that are `reset`. Gives the
+    /// operators (by place in the graph) that the checkpoint knows nothing of.
+    ///
+    /// # Errors
+    /// The bytes are not an engine's, or not this one's.
+    pub fn restore(&mut self, meta: &CheckpointMeta, reset: &BTreeSet<String>) -> Result<Vec<usize>, EngineError> {
+        let saved = self.restore_sources(meta)?;
+        self.last_lsn = meta.cut;
+        self.last_time = saved.last_time;
         let mut fresh = Vec::new();
         for (index, node) in self.graph.operators.iter_mut().enumerate() {
             match saved.operators.get(&*node.name).filter(|_| !reset.contains(query_of(&node.name))) {

@@ -8,13 +8,14 @@
 //! Windows are cut on a wall clock: the pipeline's time zone for TIMESTAMP_LTZ, none for TIMESTAMP. A window is named by
 //! its start and end on that wall clock, in milliseconds. It is over when the watermark reaches its last millisecond
 //! as an instant; at a change from daylight-saving time, where a wall-clock time happens twice, the later one counts
-//! (as in Flink's `TimeWindowUtil.toEpochMillsForTimer`).
+//! (as in Flink's `TimeWindowUtil.toEpochMillsForTimer`). For `window_time` it is the earlier one (`toEpochMills`), so in
+//! that hour rows come with a time that the watermark has passed, and are late for what orders or groups by it again.
 
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, TimestampMicrosecondArray};
 use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{Chunk, Operator, OperatorError, Sides, event_times, instants};
@@ -161,7 +162,16 @@ impl Assigner {
         let last = end.saturating_sub(1);
         match &self.zone {
             None => last,
-            Some(zone) => instant_of(last, &zone.zone),
+            Some(zone) => instant_of(last, &zone.zone, |_, after| after),
+        }
+    }
+
+    /// The time attribute of the window with this end.
+    fn time_of(&self, end: i64) -> EventTime {
+        let last = end.saturating_sub(1);
+        match &self.zone {
+            None => last,
+            Some(zone) => instant_of(last, &zone.zone, |before, _| before),
         }
     }
 
@@ -176,7 +186,7 @@ impl Assigner {
                 Arc::new(TimestampMicrosecondArray::from_iter_values(windows.map(|(_, end)| micros(end))))
             }
             WindowProperty::Time => {
-                let times = windows.map(|(_, end)| micros(self.over_at(end)));
+                let times = windows.map(|(_, end)| micros(self.time_of(end)));
                 match self.time_type {
                     DataType::TimestampLtz(_) => Arc::new(instants(times)),
                     _ => Arc::new(TimestampMicrosecondArray::from_iter_values(times)),
@@ -186,14 +196,15 @@ impl Assigner {
     }
 }
 
-/// The instant of a wall-clock time: the later of two, and shifted forward by the gap where there is none.
-fn instant_of(wall_ms: i64, zone: &TimeZone) -> EventTime {
+/// The instant of a wall-clock time: by `which` of the offsets before and after a change back, where it happens twice, and
+/// shifted forward by the gap where there is none.
+fn instant_of(wall_ms: i64, zone: &TimeZone, which: fn(Offset, Offset) -> Offset) -> EventTime {
     let Ok(at) = Timestamp::from_millisecond(wall_ms) else { return WATERMARK_MAX };
     let civil: DateTime = TimeZone::UTC.to_datetime(at);
     let offset = match zone.to_ambiguous_timestamp(civil).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset,
         AmbiguousOffset::Gap { before, .. } => before,
-        AmbiguousOffset::Fold { after, .. } => after,
+        AmbiguousOffset::Fold { before, after } => which(before, after),
     };
     wall_ms.saturating_sub(i64::from(offset.seconds()) * 1000)
 }

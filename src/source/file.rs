@@ -404,10 +404,24 @@ impl Reading {
                 false => Ok(((), tail.read(u64::MAX).map_err(SourceError::io("read", path.display()))?)),
             })?;
             if count == 0 {
-                return Ok(());
+                return self.tell_if_cut().await;
             }
             self.send(framed).await?;
         }
+    }
+
+    /// At the end of a file that stays as it is: what was read of it must still be there.
+    async fn tell_if_cut(&mut self) -> Result<(), SourceError> {
+        let look = self.tail.look(&self.path).map_err(SourceError::io("read", self.path.display()))?;
+        let what = match look {
+            Look::Shorter => "the file was cut",
+            Look::Rewritten => "the file was rewritten",
+            Look::Grown | Look::Same | Look::Moved { .. } => return Ok(()),
+        };
+        self.break_off(what).await?;
+        let reason =
+            format!("{what} while it was read, up to byte {}; what it held behind that is lost", self.tail.offset);
+        Ok(self.gap(reason).await?)
     }
 
     /// What takes the messages of the next bytes, stamped with the present time.
@@ -745,6 +759,23 @@ mod tests {
             let error = Harness::start(&text(dir.path(), follow)).finish().expect_err("directory").to_string();
             assert!(error.ends_with("it is a directory, not a regular file: set `path` to a file"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_bounded_file_that_is_cut_while_it_is_read_leaves_a_gap() {
+        let (_dir, path) = place();
+        fs::write(&path, "a line\n".repeat(1_000_000)).unwrap();
+        // The reader waits for room.
+        let mut source = Harness::with_queue(&text(&path, false), None, 64 << 10);
+        while source.runs.is_empty() {
+            source.pump();
+        }
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2000).unwrap();
+        source.finish().unwrap();
+        let seen = source.seen();
+        let reason = seen.iter().find(|seen| matches!(seen, Seen::Gap(_))).map(gap_reason);
+        assert!(reason.is_some_and(|reason| reason.starts_with("the file was cut while it was read, up to byte ")));
+        assert!(seen.len() < 1_000_000, "{}", seen.len());
     }
 
     #[test]

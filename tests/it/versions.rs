@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use forebay::checkpoint::layout::{META_KEY, encode_record};
 use forebay::checkpoint::{CheckpointMeta, CheckpointReader};
+use forebay::engine::open::SEMANTICS_VERSION;
 
 use crate::savepoints::{connect, lines_of, socket_config, wait_for_rows};
 use crate::support::{Place, Running, copy_dir, outcome, until};
@@ -131,7 +132,8 @@ fn a_tail_of_other_semantics_needs_the_version_that_logged_it() {
         let meta = meta_of(&place);
         assert_eq!(meta.program_version, env!("CARGO_PKG_VERSION"));
         let version = "9".repeat(meta.program_version.len());
-        let other = CheckpointMeta { semantics_version: 2, program_version: version, ..meta.clone() };
+        let other =
+            CheckpointMeta { semantics_version: SEMANTICS_VERSION + 1, program_version: version, ..meta.clone() };
         let record = |meta| encode_record(META_KEY, meta).expect("encodes");
         patch(&place, &record(&meta), &record(&other));
         other
@@ -154,7 +156,7 @@ fn a_tail_of_other_semantics_needs_the_version_that_logged_it() {
     send(&place, [3, 30]);
     assert_eq!(running.stop(), 0, "{}", place.text("stderr.txt"));
     assert!(place.text("out/tens.ndjson").contains("\"n\":3"), "{}", place.text("out/tens.ndjson"));
-    assert_eq!(meta_of(&place).semantics_version, 1);
+    assert_eq!(meta_of(&place).semantics_version, SEMANTICS_VERSION);
 }
 
 #[test]

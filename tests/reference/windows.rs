@@ -72,12 +72,22 @@ impl Windows<'_> {
     /// The watermark at which the window with this end is over: its last millisecond, the later one where the wall clock
     /// shows it twice.
     pub fn over_at(&self, end: i64) -> i64 {
-        let last = end - 1;
+        self.instant(end - 1, false)
+    }
+
+    /// The instant of a time on the wall clock: of two, the earlier one or the later.
+    fn instant(&self, last: i64, earlier: bool) -> i64 {
         let shown = TimeZone::UTC.to_datetime(Timestamp::from_millisecond(last).expect("within the calendar"));
         let offset = match self.zone.to_ambiguous_timestamp(shown).offset() {
             AmbiguousOffset::Unambiguous { offset } => offset,
             AmbiguousOffset::Gap { before, .. } => before,
-            AmbiguousOffset::Fold { after, .. } => after,
+            AmbiguousOffset::Fold { before, after } => {
+                if earlier {
+                    before
+                } else {
+                    after
+                }
+            }
         };
         last - i64::from(offset.seconds()) * 1000
     }
@@ -86,7 +96,7 @@ impl Windows<'_> {
         Value::Int(match property {
             WindowProperty::Start => start * 1000,
             WindowProperty::End => end * 1000,
-            WindowProperty::Time => self.over_at(end) * 1000,
+            WindowProperty::Time => self.instant(end - 1, true) * 1000,
         })
     }
 }
