@@ -3,13 +3,16 @@
 //! Queries are views with their text unchanged. What has no equivalent there (connectors, system columns, side outputs,
 //! Forebay's own functions) is marked by a comment that begins with [`LACKS`]; nothing is left out silently.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::{Config, OnError, Query, SYSTEM_COLUMNS, Sink, Source, Stream, Table};
 use crate::expr::Field;
+use crate::expr::aggregate::AggregateKind;
 use crate::format::FormatConfig;
 use crate::sink::SinkConfig;
 use crate::source::SourceConfig;
+use crate::sql::plan::{Node, Plan, WindowKind};
 use crate::sql::portable;
 
 /// How a comment on what Flink does not have begins.
@@ -178,11 +181,31 @@ fn view(query: &Query) -> String {
     for function in portable::beyond_flink(&query.sql.value) {
         let _ = writeln!(text, "{LACKS} {function} over streams: the view needs another form there.");
     }
+    let mut unmergeable = BTreeSet::new();
+    note_unmergeable(&query.plan, &mut unmergeable);
+    for function in unmergeable {
+        let _ = writeln!(text, "{LACKS} {function} over HOP and CUMULATE: the view needs another form there.");
+    }
     let statement = portable::without_semicolon(&query.sql.value);
     // A comment that ends the query must not take the semicolon.
     let end = if statement.lines().last().is_some_and(|line| line.contains("--")) { "\n;" } else { ";" };
     let _ = writeln!(text, "CREATE VIEW {} AS\n{statement}{end}", identifier(&query.name));
     text
+}
+
+/// The aggregates of overlapping windows that Flink cannot merge from slices.
+fn note_unmergeable(plan: &Plan, found: &mut BTreeSet<&'static str>) {
+    if let Node::WindowAggregate { window, aggregates, .. } = &plan.node
+        && matches!(window.kind, WindowKind::Hop { .. } | WindowKind::Cumulate { .. })
+    {
+        found.extend(aggregates.iter().filter_map(|call| match call.kind {
+            AggregateKind::FirstValue => Some("FIRST_VALUE"),
+            AggregateKind::LastValue => Some("LAST_VALUE"),
+            AggregateKind::JsonArrayAgg => Some("JSON_ARRAYAGG"),
+            _ => None,
+        }));
+    }
+    plan.inputs().into_iter().for_each(|input| note_unmergeable(input, found));
 }
 
 fn create_table(name: &str, lines: &[String], options: &[(&str, String)]) -> String {

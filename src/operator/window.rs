@@ -312,5 +312,6 @@ mod tests {
         let first = hours.slice_of(at("2026-10-25T00:30:00Z"));
         assert_eq!(first, hours.slice_of(at("2026-10-25T01:30:00Z")));
         assert_eq!(hours.over_at(first) + 1, at("2026-10-25T02:00:00Z"));
+        assert_eq!(hours.time_of(first) + 1, at("2026-10-25T01:00:00Z"), "window_time is in the earlier one");
     }
 }
