@@ -188,6 +188,19 @@ pub trait Listener: Send + Sync {
     fn accept(&self) -> impl Future<Output = std::io::Result<(Async<Self::Socket>, Arc<str>)>> + Send;
 }
 
+/// Connections that may wait to be taken; the system cuts it to its own limit (`somaxconn`).
+const BACKLOG: i32 = 4096;
+
+/// Lets a listening socket have more than the 128 waiting connections that it begins with: where many devices come back at
+/// once, the others would be left to try again, each a second later.
+///
+/// # Errors
+/// As `listen(2)`.
+pub fn with_backlog<S: AsFd>(socket: S) -> std::io::Result<S> {
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
 /// Reads `max_connections` of a source that takes connections.
 pub fn read_max_connections(section: &mut Section<'_>) -> usize {
     let count = section.integer("max_connections", 1..=65_536);
@@ -245,4 +258,21 @@ where
 /// Whether a read that failed so is simply tried again.
 pub fn is_transient(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn many_connections_may_wait_to_be_taken() {
+        let limit = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").and_then(with_backlog).unwrap();
+        let address = listener.local_addr().unwrap();
+        let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(900)).unwrap();
+        let waiting: Vec<TcpStream> = (0..400.min(limit)).map(connect).collect();
+        assert_eq!(waiting.len(), 400.min(limit));
+    }
 }

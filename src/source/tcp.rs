@@ -13,7 +13,7 @@ use rustix::net::sockopt;
 use smol::Async;
 
 use super::framing::{FramingConfig, Medium};
-use super::stream::{Listener, ReadBuffer, read_max_connections, read_socket, serve};
+use super::stream::{Listener, ReadBuffer, read_max_connections, read_socket, serve, with_backlog};
 use super::{
     Backoff, End, Output, Running, Source, SourceError, Warnings, bind, peer_name, read_address, resolve, within,
 };
@@ -90,7 +90,8 @@ impl Source for Tcp {
             let TcpConfig { side, framing } = self.config;
             match side {
                 Side::Listen { address, max_connections } => {
-                    let listener = bind(&address, Async::<TcpListener>::bind).await?;
+                    let listener =
+                        bind(&address, |at| TcpListener::bind(at).and_then(with_backlog).and_then(Async::new)).await?;
                     tracing::info!(source = %out.name(), %address, "the source listens");
                     serve(listener, out, framing, max_connections).await
                 }

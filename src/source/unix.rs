@@ -17,7 +17,7 @@ use smol::Async;
 
 use super::datagram::{NoDrops, receive};
 use super::framing::{FramingConfig, Medium};
-use super::stream::{Listener, read_max_connections, serve};
+use super::stream::{Listener, read_max_connections, serve, with_backlog};
 use super::{Output, Running, Source, SourceError};
 use crate::settings::Section;
 
@@ -103,7 +103,9 @@ impl Source for Unix {
             let place = PathBuf::from(&path);
             match mode {
                 Mode::Stream { max_connections } => {
-                    let bound = smol::unblock(move || listen(&place, permissions, |path| UnixListener::bind(path)));
+                    let bound = smol::unblock(move || {
+                        listen(&place, permissions, |path| UnixListener::bind(path).and_then(with_backlog))
+                    });
                     let (socket, _file) = bound.await.map_err(failed())?;
                     let socket = Async::new(socket).map_err(failed())?;
                     tracing::info!(source = %out.name(), %path, "the source listens");
