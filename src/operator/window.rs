@@ -159,19 +159,20 @@ impl Assigner {
 
     /// The watermark at which the window with this end is over.
     pub fn over_at(&self, end: i64) -> EventTime {
-        let last = end.saturating_sub(1);
-        match &self.zone {
-            None => last,
-            Some(zone) => instant_of(last, &zone.zone, |_, after| after),
-        }
+        self.last_instant(end, |_, after| after)
     }
 
     /// The time attribute of the window with this end.
     fn time_of(&self, end: i64) -> EventTime {
+        self.last_instant(end, |before, _| before)
+    }
+
+    /// The last millisecond of the window with this end: see [`instant_of`].
+    fn last_instant(&self, end: i64, which: fn(Offset, Offset) -> Offset) -> EventTime {
         let last = end.saturating_sub(1);
         match &self.zone {
             None => last,
-            Some(zone) => instant_of(last, &zone.zone, |before, _| before),
+            Some(zone) => instant_of(last, &zone.zone, which),
         }
     }
 
