@@ -767,9 +767,7 @@ mod tests {
         fs::write(&path, "a line\n".repeat(1_000_000)).unwrap();
         // The reader waits for room.
         let mut source = Harness::with_queue(&text(&path, false), None, 64 << 10);
-        while source.runs.is_empty() {
-            source.pump();
-        }
+        source.until(|s| s.seen().len() > 1000);
         fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2000).unwrap();
         source.finish().unwrap();
         let seen = source.seen();
