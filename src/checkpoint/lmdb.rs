@@ -10,7 +10,7 @@
 
 mod bulk;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::{Bound, ControlFlow};
@@ -212,6 +212,12 @@ impl Environment {
 
     fn corrupt(&self, what: &str, lmdb_key: &[u8]) -> CheckpointError {
         corrupt(&self.dir, format!("{what} (key {})", hex(lmdb_key)))
+    }
+
+    /// Whether an entry of the state is that of this key, and not of another one that has the same place.
+    fn is_of(&self, operator: u32, key: &[u8], (lmdb_key, stored): (&[u8], &[u8])) -> Result<bool, CheckpointError> {
+        let entry = layout::decode_state(lmdb_key, stored).map_err(|what| self.corrupt(what, lmdb_key))?;
+        Ok(entry.operator == operator && *entry.key == *key)
     }
 
     fn begin(&self) -> Result<Txn, CheckpointError> {
@@ -516,8 +522,7 @@ impl CheckpointStore {
         let env = &*self.env;
         // A reader that was killed must not keep pages from being used again.
         env.env.clear_stale_readers().map_err(|error| env.read_error(error))?;
-        let txn = env.env.write_txn().map_err(|error| env.write_error(error))?;
-        let mut writer = Writer { env, txn, groups: BTreeMap::new(), changes: 0, bytes: 0 };
+        let mut writer = Writer::begin(env)?;
         for (operator, layer) in layers {
             let mut failed = None;
             layer.for_each(&mut |change| match writer.apply(*operator, change) {
@@ -585,25 +590,34 @@ fn with_namespaces(
 struct Writer<'e> {
     env: &'e Environment,
     txn: RwTxn<'e>,
-    /// The key groups touched so far, as they will be written.
-    groups: BTreeMap<(u32, u8), Group>,
+    /// The key groups looked at so far, as they are stored and as they will be.
+    groups: BTreeMap<(u32, u8), (Group, Group)>,
+    /// Whether the entry before was there already: then the next one is looked for first, else it is put first.
+    replaces: bool,
+    /// Room for the key and the value of an entry.
+    entry: (Vec<u8>, Vec<u8>),
     changes: u64,
     bytes: u64,
 }
 
 impl Writer<'_> {
-    fn group(&self, operator: u32, group: u8) -> Result<Group, CheckpointError> {
-        if let Some(group) = self.groups.get(&(operator, group)) {
-            return Ok(*group);
-        }
-        let key = layout::group_key(operator, group);
-        match self.env.dbs.groups.get(&self.txn, &key).map_err(|error| self.env.read_error(error))? {
-            None => Ok(Group::default()),
-            Some(stored) => match Group::decode(&key, stored) {
-                Ok((_, group)) => Ok(group),
-                Err(what) => Err(self.env.corrupt(what, &key)),
-            },
-        }
+    fn begin(env: &Environment) -> Result<Writer<'_>, CheckpointError> {
+        let txn = env.env.write_txn().map_err(|error| env.write_error(error))?;
+        let entry = (Vec::new(), Vec::new());
+        Ok(Writer { env, txn, groups: BTreeMap::new(), replaces: false, entry, changes: 0, bytes: 0 })
+    }
+
+    fn group(&mut self, operator: u32, number: u8) -> Result<&mut Group, CheckpointError> {
+        let place = match self.groups.entry((operator, number)) {
+            btree_map::Entry::Occupied(known) => return Ok(&mut known.into_mut().1),
+            btree_map::Entry::Vacant(place) => place,
+        };
+        let key = layout::group_key(operator, number);
+        let stored = self.env.dbs.groups.get(&self.txn, &key).map_err(|error| self.env.read_error(error))?;
+        let stored = stored.map_or(Ok(Group::default()), |stored| {
+            Group::decode(&key, stored).map(|(_, group)| group).map_err(|what| self.env.corrupt(what, &key))
+        })?;
+        Ok(&mut place.insert((stored, stored)).1)
     }
 
     fn apply(&mut self, operator: u32, change: Change<'_>) -> Result<(), CheckpointError> {
@@ -618,7 +632,7 @@ impl Writer<'_> {
 
     /// Removes a namespace's entries of one key group.
     fn clear(&mut self, operator: u32, group_number: u8, namespace: i64) -> Result<(), CheckpointError> {
-        let mut group = self.group(operator, group_number)?;
+        let mut group = *self.group(operator, group_number)?;
         if group.count == 0 {
             return Ok(());
         }
@@ -635,7 +649,7 @@ impl Writer<'_> {
             let range = (Bound::Included(prefix.as_slice()), end.as_ref().map(Vec::as_slice));
             state.delete_range(&mut self.txn, &range).map_err(|error| env.write_error(error))?;
             self.changes += before.saturating_sub(group.count);
-            self.groups.insert((operator, group_number), group);
+            *self.group(operator, group_number)? = group;
         }
         Ok(())
     }
@@ -648,43 +662,98 @@ impl Writer<'_> {
         key: &[u8],
         value: Option<&[u8]>,
     ) -> Result<(), CheckpointError> {
-        let (env, state) = (self.env, self.env.dbs.state);
-        let (mut lmdb_key, mut new) = (Vec::new(), Vec::new());
+        let (mut lmdb_key, mut new) = std::mem::take(&mut self.entry);
         layout::state_key(&mut lmdb_key, operator, namespace, key);
-        if let Some(value) = value {
-            layout::state_value(&mut new, &lmdb_key, key, value);
-        }
-        let group_number = crate::state::key_group(key);
-        let mut group = self.group(operator, group_number)?;
-        if let Some(old) = state.get(&self.txn, &lmdb_key).map_err(|error| env.read_error(error))? {
-            let entry = layout::decode_state(&lmdb_key, old).map_err(|what| env.corrupt(what, &lmdb_key))?;
-            if *entry.key != *key {
-                return if value.is_none() { Ok(()) } else { Err(CheckpointError::KeyCollision { operator }) };
+        let mut group = *self.group(operator, crate::state::key_group(key))?;
+        let changed = match value {
+            None => self.delete(operator, key, &lmdb_key, &mut group)?,
+            Some(value) => {
+                layout::state_value(&mut new, &lmdb_key, key, value);
+                let changed = self.put(operator, key, (&lmdb_key, &new), &mut group)?;
+                if changed {
+                    group.add(&lmdb_key, &new);
+                    self.bytes += (lmdb_key.len() + new.len()) as u64;
+                }
+                changed
             }
-            if value.is_some() && old == new {
-                return Ok(());
-            }
-            group.remove(&lmdb_key, old);
-        } else if value.is_none() {
-            return Ok(());
+        };
+        if changed {
+            self.changes += 1;
+            *self.group(operator, crate::state::key_group(key))? = group;
         }
-        if value.is_some() {
-            group.add(&lmdb_key, &new);
-            self.bytes += (lmdb_key.len() + new.len()) as u64;
-            state.put(&mut self.txn, &lmdb_key, &new)
-        } else {
-            state.delete(&mut self.txn, &lmdb_key).map(|_| ())
-        }
-        .map_err(|error| env.write_error(error))?;
-        self.changes += 1;
-        self.groups.insert((operator, group_number), group);
+        self.entry = (lmdb_key, new);
         Ok(())
+    }
+
+    /// Deletes the entry, if it is there, and takes it out of its group. False: it is not there.
+    fn delete(
+        &mut self,
+        operator: u32,
+        key: &[u8],
+        lmdb_key: &[u8],
+        group: &mut Group,
+    ) -> Result<bool, CheckpointError> {
+        let (env, state) = (self.env, self.env.dbs.state);
+        let Some(old) = state.get(&self.txn, lmdb_key).map_err(|error| env.read_error(error))? else {
+            return Ok(false);
+        };
+        if !env.is_of(operator, key, (lmdb_key, old))? {
+            return Ok(false);
+        }
+        group.remove(lmdb_key, old);
+        state.delete(&mut self.txn, lmdb_key).map_err(|error| env.write_error(error))
+    }
+
+    /// Puts the entry, and takes the old one, if there is one, out of its group. False: it is as it was.
+    #[expect(unsafe_code, reason = "to put where a cursor stands saves a walk through the tree for each entry")]
+    fn put(
+        &mut self,
+        operator: u32,
+        key: &[u8],
+        (lmdb_key, new): (&[u8], &[u8]),
+        group: &mut Group,
+    ) -> Result<bool, CheckpointError> {
+        let (env, state) = (self.env, self.env.dbs.state);
+        // Whether the old entry is another one, of the same key.
+        let mut differs = |old: &[u8]| {
+            if !env.is_of(operator, key, (lmdb_key, old))? {
+                return Err(CheckpointError::KeyCollision { operator });
+            }
+            let differs = old != new;
+            if differs {
+                group.remove(lmdb_key, old);
+            }
+            Ok(differs)
+        };
+        if self.replaces {
+            let only = (Bound::Included(lmdb_key), Bound::Included(lmdb_key));
+            let mut cursor = state.range_mut(&mut self.txn, &only).map_err(|error| env.read_error(error))?;
+            if let Some((_, old)) = cursor.next().transpose().map_err(|error| env.read_error(error))? {
+                if !differs(old)? {
+                    return Ok(false);
+                }
+                // SAFETY: nothing that was read in this transaction is referred to any more: `old` is used up, key and
+                // value are ours. The cursor stands at an entry with this very key.
+                let put = unsafe { cursor.put_current(lmdb_key, new) }.map_err(|error| env.write_error(error))?;
+                return if put { Ok(true) } else { Err(env.corrupt("an entry cannot be put", lmdb_key)) };
+            }
+        } else {
+            match state.get_or_put(&mut self.txn, lmdb_key, new).map_err(|error| env.write_error(error))? {
+                None => return Ok(true),
+                Some(old) if !differs(old)? => return Ok(false),
+                Some(_) => {}
+            }
+        }
+        self.replaces = !self.replaces;
+        state.put(&mut self.txn, lmdb_key, new).map_err(|error| env.write_error(error))?;
+        Ok(true)
     }
 
     fn write_groups(&mut self) -> Result<(), CheckpointError> {
         let env = self.env;
         let mut value = Vec::new();
-        for ((operator, number), group) in std::mem::take(&mut self.groups) {
+        let groups = std::mem::take(&mut self.groups);
+        for ((operator, number), (_, group)) in groups.into_iter().filter(|(_, (stored, now))| stored != now) {
             let key = layout::group_key(operator, number);
             if group.count > 0 {
                 group.encode(&key, &mut value);

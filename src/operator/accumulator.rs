@@ -24,7 +24,7 @@ use crate::expr::DataType;
 use crate::expr::aggregate::{AggregateKind, Parameter};
 use crate::expr::functions::json;
 
-/// What one aggregate knows about one group.
+/// What one aggregate knows about one group. What is large stands in a box, so that a group of the common ones is small.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Accumulator {
     Count(i64),
@@ -42,13 +42,9 @@ pub enum Accumulator {
         sum: f32,
         count: i64,
     },
-    /// `sum` is `None` after an overflow of 38 digits.
-    Decimal {
-        sum: Option<i128>,
-        count: i64,
-    },
-    Least(Option<Scalar>),
-    Greatest(Option<Scalar>),
+    Decimal(Box<DecimalSum>),
+    Least(Option<Box<Scalar>>),
+    Greatest(Option<Box<Scalar>>),
     /// DISTINCT: the values seen by their identity, folded at the end in the order of the log.
     Distinct(BTreeMap<Box<[u8]>, (Position, Scalar)>),
     /// Welford's method: mean and sum of squared distances from it.
@@ -57,16 +53,24 @@ pub enum Accumulator {
         mean: f64,
         squares: f64,
     },
-    First(Option<(Position, Scalar)>),
-    Last(Option<(Position, Scalar)>),
+    First(Option<Box<(Position, Scalar)>>),
+    Last(Option<Box<(Position, Scalar)>>),
     /// LISTAGG, in order.
     Texts(Vec<(Position, Box<str>)>),
     /// PERCENTILE: how often each value was there, by its [`ordered_bits`].
     Values(BTreeMap<u64, u64>),
-    ApproxDistinct(DistinctSketch),
-    ApproxValues(QuantileSketch),
+    ApproxDistinct(Box<DistinctSketch>),
+    ApproxValues(Box<QuantileSketch>),
     /// ARRAY_AGG, JSON_ARRAYAGG and JSON_OBJECTAGG: all values, in order.
     Items(Vec<(Position, Scalar)>),
+}
+
+/// Sum and number of values of type DECIMAL.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DecimalSum {
+    /// `None` after an overflow of 38 digits.
+    sum: Option<i128>,
+    count: i64,
 }
 
 impl Accumulator {
@@ -94,13 +98,13 @@ impl Accumulator {
             (AggregateKind::LastValue, _) => Accumulator::Last(None),
             (AggregateKind::ListAgg, _) => Accumulator::Texts(Vec::new()),
             (AggregateKind::Percentile, _) => Accumulator::Values(BTreeMap::new()),
-            (AggregateKind::ApproxCountDistinct, _) => Accumulator::ApproxDistinct(DistinctSketch::default()),
-            (AggregateKind::ApproxPercentile, _) => Accumulator::ApproxValues(QuantileSketch::default()),
+            (AggregateKind::ApproxCountDistinct, _) => Accumulator::ApproxDistinct(Box::default()),
+            (AggregateKind::ApproxPercentile, _) => Accumulator::ApproxValues(Box::default()),
             (AggregateKind::ArrayAgg | AggregateKind::JsonObjectAgg | AggregateKind::JsonArrayAgg, _) => {
                 Accumulator::Items(Vec::new())
             }
             (AggregateKind::Sum | AggregateKind::Avg, Some(DataType::Decimal(..))) => {
-                Accumulator::Decimal { sum: Some(0), count: 0 }
+                Accumulator::Decimal(Box::new(DecimalSum { sum: Some(0), count: 0 }))
             }
             (AggregateKind::Sum, Some(DataType::Float)) => Accumulator::Float { sum: 0.0, count: 0 },
             (AggregateKind::Sum | AggregateKind::Avg, Some(DataType::Double | DataType::Float)) => {
@@ -127,9 +131,9 @@ impl Accumulator {
                 *sum += argument.double(row) as f32;
                 *count += 1;
             }
-            Accumulator::Decimal { sum, count } => {
-                *sum = add_decimals(*sum, Some(argument.decimal(row)));
-                *count += 1;
+            Accumulator::Decimal(total) => {
+                total.sum = add_decimals(total.sum, Some(argument.decimal(row)));
+                total.count += 1;
             }
             Accumulator::Least(value) => replace_if(value, argument, row, Ordering::Less),
             Accumulator::Greatest(value) => replace_if(value, argument, row, Ordering::Greater),
@@ -144,9 +148,9 @@ impl Accumulator {
                 *squares += before * (value - *mean);
             }
             Accumulator::First(first) => {
-                first.get_or_insert_with(|| (position, argument.scalar(row)));
+                first.get_or_insert_with(|| Box::new((position, argument.scalar(row))));
             }
-            Accumulator::Last(last) => *last = Some((position, argument.scalar(row))),
+            Accumulator::Last(last) => set(last, (position, argument.scalar(row))),
             Accumulator::Texts(texts) => texts.push((position, argument.string(row).into())),
             Accumulator::Values(values) => {
                 if let Some((value, count)) = argument.weighted(row) {
@@ -175,9 +179,9 @@ impl Accumulator {
                 *sum += other;
                 *count += more;
             }
-            (Accumulator::Decimal { sum, count }, Accumulator::Decimal { sum: other, count: more }) => {
-                *sum = add_decimals(*sum, other);
-                *count += more;
+            (Accumulator::Decimal(total), Accumulator::Decimal(other)) => {
+                total.sum = add_decimals(total.sum, other.sum);
+                total.count += other.count;
             }
             (Accumulator::Least(value), Accumulator::Least(Some(other))) => {
                 replace_by(value, other, |value, other| other.order(value) == Some(Ordering::Less));
@@ -242,6 +246,15 @@ impl Accumulator {
         }
     }
 
+    /// The one value that is kept of all.
+    fn kept(&self) -> Option<&Scalar> {
+        match self {
+            Accumulator::Least(value) | Accumulator::Greatest(value) => value.as_deref(),
+            Accumulator::First(value) | Accumulator::Last(value) => value.as_deref().map(|(_, value)| value),
+            _ => None,
+        }
+    }
+
     /// The accumulator with DISTINCT resolved.
     fn finished(&self, call: &AggregateCall) -> Cow<'_, Accumulator> {
         let Accumulator::Distinct(seen) = self else { return Cow::Borrowed(self) };
@@ -297,13 +310,21 @@ fn replace_by<T>(value: &mut Option<T>, other: T, is_better: impl Fn(&T, &T) -> 
     }
 }
 
-fn replace_if(value: &mut Option<Scalar>, argument: &Argument<'_>, row: usize, when: Ordering) {
+/// Sets a value that stands in a box, in the box that is there.
+fn set<T>(value: &mut Option<Box<T>>, new: T) {
+    match value {
+        Some(old) => **old = new,
+        None => *value = Some(Box::new(new)),
+    }
+}
+
+fn replace_if(value: &mut Option<Box<Scalar>>, argument: &Argument<'_>, row: usize, when: Ordering) {
     let better = match &*value {
         None => true,
         Some(current) => argument.compare(row, current) == Some(when),
     };
     if better {
-        *value = Some(argument.scalar(row));
+        set(value, argument.scalar(row));
     }
 }
 
@@ -492,11 +513,10 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
         Accumulator::Integer { count: 0, .. } => None,
         Accumulator::Integer { sum, count } if average => Some(sum.wrapping_div(*count)),
         Accumulator::Integer { sum, .. } => Some(*sum),
-        Accumulator::Least(Some(Scalar::Integer(value)))
-        | Accumulator::Greatest(Some(Scalar::Integer(value)))
-        | Accumulator::First(Some((_, Scalar::Integer(value))))
-        | Accumulator::Last(Some((_, Scalar::Integer(value)))) => Some(*value),
-        _ => None,
+        other => match other.kept() {
+            Some(Scalar::Integer(value)) => Some(*value),
+            _ => None,
+        },
     };
     let quantiles: &[f64] = match &call.parameter {
         Parameter::Percentages { values, .. } => values,
@@ -516,31 +536,30 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
         Accumulator::Float { sum, .. } => Some(f64::from(*sum)),
         Accumulator::Double { sum, count } if average => Some(sum / *count as f64),
         Accumulator::Double { sum, .. } => Some(*sum),
-        Accumulator::Least(Some(Scalar::Double(value)))
-        | Accumulator::Greatest(Some(Scalar::Double(value)))
-        | Accumulator::First(Some((_, Scalar::Double(value))))
-        | Accumulator::Last(Some((_, Scalar::Double(value)))) => Some(*value),
-        _ => None,
+        other => match other.kept() {
+            Some(Scalar::Double(value)) => Some(*value),
+            _ => None,
+        },
     };
     let input_scale = match call.argument.as_ref().map(|expr| &expr.data_type) {
         Some(DataType::Decimal(_, scale)) => *scale,
         _ => 0,
     };
     let decimals = |accumulator: &Accumulator, scale: u8| match accumulator {
-        Accumulator::Decimal { count: 0, .. } => None,
-        Accumulator::Decimal { sum, count } if average => {
-            let scaled = sum.and_then(|sum| sum.checked_mul(10i128.checked_pow(u32::from(scale - input_scale))?))?;
-            Some(divide_half_up(scaled, i128::from(*count)))
+        Accumulator::Decimal(total) if total.count == 0 => None,
+        Accumulator::Decimal(total) if average => {
+            let scaled =
+                total.sum.and_then(|sum| sum.checked_mul(10i128.checked_pow(u32::from(scale - input_scale))?))?;
+            Some(divide_half_up(scaled, i128::from(total.count)))
         }
-        Accumulator::Decimal { sum, .. } => *sum,
+        Accumulator::Decimal(total) => total.sum,
         Accumulator::Spread { count, squares, .. } => {
             spread(*count, *squares).and_then(|value| decimal_of(value, scale))
         }
-        Accumulator::Least(Some(Scalar::Decimal(value)))
-        | Accumulator::Greatest(Some(Scalar::Decimal(value)))
-        | Accumulator::First(Some((_, Scalar::Decimal(value))))
-        | Accumulator::Last(Some((_, Scalar::Decimal(value)))) => Some(*value),
-        _ => None,
+        other => match other.kept() {
+            Some(Scalar::Decimal(value)) => Some(*value),
+            _ => None,
+        },
     };
     let separator = match &call.parameter {
         Parameter::Separator(separator) => separator.as_str(),
@@ -551,11 +570,10 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
             Some(texts.iter().map(|(_, text)| &**text).collect::<Vec<_>>().join(separator))
         }
         Accumulator::Items(items) => Some(json_text(call.kind, items)),
-        Accumulator::Least(Some(Scalar::String(value)))
-        | Accumulator::Greatest(Some(Scalar::String(value)))
-        | Accumulator::First(Some((_, Scalar::String(value))))
-        | Accumulator::Last(Some((_, Scalar::String(value)))) => Some(String::from(&**value)),
-        _ => None,
+        other => match other.kept() {
+            Some(Scalar::String(value)) => Some(String::from(&**value)),
+            _ => None,
+        },
     };
     let groups = groups.map(|accumulator| accumulator.map(|accumulator| accumulator.finished(call)));
     match &call.data_type {
@@ -613,16 +631,16 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
             Arc::new(lists.finish())
         }
         other => {
-            let values: Vec<Option<Scalar>> = groups.map(|a| a.as_deref().and_then(|a| kept(call, a))).collect();
+            let values: Vec<Option<Scalar>> = groups.map(|a| a.as_deref().and_then(|a| kept_values(call, a))).collect();
             scalar::column(other, &values.iter().map(Option::as_ref).collect::<Vec<_>>())
         }
     }
 }
 
 /// A result that is one of the values, or all of them.
-fn kept(call: &AggregateCall, accumulator: &Accumulator) -> Option<Scalar> {
+fn kept_values(call: &AggregateCall, accumulator: &Accumulator) -> Option<Scalar> {
     match accumulator {
-        Accumulator::First(Some((_, value))) | Accumulator::Last(Some((_, value))) => Some(value.clone()),
+        Accumulator::First(_) | Accumulator::Last(_) => accumulator.kept().cloned(),
         Accumulator::Items(items) if !items.is_empty() => {
             let item = |item: &Scalar| match (item, &call.parameter) {
                 (Scalar::List(row), Parameter::WithNulls(true)) => row.first().cloned().unwrap_or(Scalar::Null),

@@ -4,6 +4,7 @@ use arrow_array::ArrayRef;
 use arrow_buffer::BooleanBuffer;
 use arrow_row::{RowConverter, Rows, SortField};
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::accumulator::{Accumulator, Argument, finish};
 use super::{Chunk, Named, OperatorError, Position, Sides};
@@ -12,9 +13,9 @@ use crate::expr::build::Expr;
 use crate::expr::row::RowKeys;
 use crate::expr::{AggregateCall, Batch, EvalContext, RowErrors, eval::eval, eval::eval_predicate};
 
-/// The accumulators of one group, in the order of the aggregates.
+/// The accumulators of one group, in the order of the aggregates: two without an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Group(pub Box<[Accumulator]>);
+pub struct Group(pub SmallVec<[Accumulator; 2]>);
 
 impl Group {
     /// Folds in the rows of another group, which is of the same aggregates and later in time.

@@ -10,7 +10,7 @@ use super::window::Assigner;
 use super::{Chunk, Mark, OperatorError, Position, Preview};
 use crate::expr::Field;
 use crate::sql::plan::WindowProperty;
-use crate::state::{Key, heap_bytes};
+use crate::state::{Key, memory_bytes};
 
 /// Groups freed by watermarks, not yet columns.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct Fired {
 impl Fired {
     /// Adds the group of a key in a window, which is given by its start and end.
     pub fn push(&mut self, position: Position, window: (i64, i64), key: Key, group: Group) {
-        self.bytes += heap_bytes(&group);
+        self.bytes += memory_bytes(&group);
         self.positions.push(position);
         self.windows.push(window);
         self.keys.push(key);

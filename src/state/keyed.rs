@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::iter::Peekable;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,10 +9,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::key::{Key, hash_key};
-use super::layer::{FrozenLayer, Layer, Slot, Space};
+use super::key::Key;
+use super::layer::{FrozenLayer, Layer};
 use super::merged::Merged;
 use super::scan::Scan;
+use super::space::{Slot, Space};
 use super::{Checkpointed, Frozen, NoStored, StateError, StateReader};
 
 /// Keyed state of one operator, for the engine thread.
@@ -49,9 +49,9 @@ impl<V: Clone + DeserializeOwned> Older<V> {
         [&self.frozen, &self.clean].into_iter().flatten().map(|frozen| &frozen.layer)
     }
 
-    fn find(&self, namespace: i64, hash: u64, key: &[u8]) -> Result<Option<Cow<'_, V>>, StateError> {
+    fn find(&self, namespace: i64, key: &[u8]) -> Result<Option<Cow<'_, V>>, StateError> {
         for space in self.layers().filter_map(|layer| layer.spaces.get(&namespace)) {
-            if let Some(slot) = space.find(hash, key) {
+            if let Some(slot) = space.find(key) {
                 return Ok(slot.value.as_ref().map(Cow::Borrowed));
             }
             if space.cleared {
@@ -83,7 +83,7 @@ impl<V: Clone + DeserializeOwned> Older<V> {
             if hidden {
                 break;
             }
-            in_memory.extend(space.table.iter().filter(|slot| within(&slot.key)).map(Held::Shared));
+            in_memory.extend(space.slots().iter().filter(|slot| within(&slot.key)).map(Held::Shared));
             hidden = space.cleared;
         }
         // The sort is stable and newer layers were put first: of equal keys the newest is kept.
@@ -126,11 +126,10 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// # Errors
     /// The stored value is corrupt or cannot be read.
     pub fn entry(&mut self, namespace: i64, key: &[u8], default: impl FnOnce() -> V) -> Result<&mut V, StateError> {
-        let hash = hash_key(key);
         let (open, older) = (&mut self.open, &self.older);
-        let value = self.dirty.spaces.entry(namespace).or_default().slot_or_load(hash, key, |cleared| {
+        let value = self.dirty.spaces.entry(namespace).or_default().slot_or_load(key, |cleared| {
             open.insert(namespace);
-            if cleared { Ok(None) } else { Ok(older.find(namespace, hash, key)?.map(Cow::into_owned)) }
+            if cleared { Ok(None) } else { Ok(older.find(namespace, key)?.map(Cow::into_owned)) }
         })?;
         Ok(value.get_or_insert_with(default))
     }
@@ -140,29 +139,21 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// # Errors
     /// The stored value is corrupt or cannot be read.
     pub fn get(&self, namespace: i64, key: &[u8]) -> Result<Option<Cow<'_, V>>, StateError> {
-        let hash = hash_key(key);
         if let Some(space) = self.dirty.spaces.get(&namespace) {
-            if let Some(slot) = space.find(hash, key) {
+            if let Some(slot) = space.find(key) {
                 return Ok(slot.value.as_ref().map(Cow::Borrowed));
             }
             if space.cleared {
                 return Ok(None);
             }
         }
-        self.older.find(namespace, hash, key)
+        self.older.find(namespace, key)
     }
 
     /// Sets the entry's value, whatever there was. Opens the namespace.
     pub fn put(&mut self, namespace: i64, key: &[u8], value: V) -> &mut V {
-        let open = &mut self.open;
-        let slot = self.dirty.spaces.entry(namespace).or_default().slot_or_load(hash_key(key), key, |_| {
-            open.insert(namespace);
-            Ok::<_, Infallible>(None)
-        });
-        match slot {
-            Ok(slot) => slot.insert(value),
-            Err(never) => match never {},
-        }
+        self.open.insert(namespace);
+        self.dirty.spaces.entry(namespace).or_default().slot(key).insert(value)
     }
 
     /// Removes an entry and gives its value; its namespace stays open.
@@ -170,13 +161,12 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// # Errors
     /// The stored value is corrupt or cannot be read.
     pub fn take(&mut self, namespace: i64, key: &[u8]) -> Result<Option<V>, StateError> {
-        let hash = hash_key(key);
         let space = self.dirty.spaces.get_mut(&namespace);
         let cleared = space.as_ref().is_some_and(|space| space.cleared);
-        let value = match space.and_then(|space| space.find_mut(hash, key)) {
+        let value = match space.and_then(|space| space.find_mut(key)) {
             Some(slot) => slot.value.take(),
             None if cleared => None,
-            None => self.older.find(namespace, hash, key)?.map(Cow::into_owned),
+            None => self.older.find(namespace, key)?.map(Cow::into_owned),
         };
         if value.is_some() {
             self.remove(namespace, key);
@@ -194,7 +184,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
             if space.cleared {
                 space.forget(key);
             } else {
-                space.set(Slot { key: Key::from(key), value: None });
+                *space.slot(key) = None;
             }
         } else if let Some(space) = self.dirty.spaces.get_mut(&namespace) {
             space.forget(key);
@@ -211,7 +201,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         self.open.remove(&namespace);
         let space = self.dirty.spaces.remove(&namespace).unwrap_or_default();
         if space.cleared || self.older.may_hold(namespace) {
-            self.dirty.spaces.insert(namespace, Space { cleared: true, ..Space::default() });
+            self.dirty.spaces.insert(namespace, Space::cleared());
         }
         space
     }
@@ -225,7 +215,8 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// is read. Stored entries are read in chunks, so they may be more than memory holds.
     pub fn take_namespace(&mut self, namespace: i64) -> Entries<'_, V> {
         let newest = self.detach(namespace);
-        self.older.entries(namespace, newest.table.into_iter().map(Held::Own).collect(), newest.cleared, 1, |_| true)
+        let cleared = newest.cleared;
+        self.older.entries(namespace, newest.into_slots().into_iter().map(Held::Own).collect(), cleared, 1, |_| true)
     }
 
     /// The entries of a namespace in key order, which stays as it is.
@@ -243,11 +234,11 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         let newest = self.dirty.spaces.get(&namespace);
         let hidden = newest.is_some_and(|space| space.cleared);
         let older = self.older.layers().filter_map(|layer| layer.spaces.get(&namespace)).filter(|_| !hidden);
-        let in_memory = newest.into_iter().chain(older).flat_map(|space| space.table.iter());
+        let in_memory = newest.into_iter().chain(older).flat_map(|space| space.slots().iter());
         let mut keys: Vec<&Key> = in_memory.map(|slot| &slot.key).filter(|key| ***key > *after).collect();
         let last = (keys.len() > limit).then(|| keys.select_nth_unstable(limit).1.clone());
         let within = |key: &Key| **key > *after && last.as_ref().is_none_or(|last| key <= last);
-        let newest = newest.into_iter().flat_map(|space| space.table.iter().map(Held::Shared)).collect();
+        let newest = newest.into_iter().flat_map(|space| space.slots().iter().map(Held::Shared)).collect();
         let mut entries = self.older.entries(namespace, newest, hidden, 1, within);
         entries.stored = entries.stored.map(|scan| scan.behind(after));
         let mut found = Vec::new();
@@ -266,7 +257,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
 
     fn entries_beside(&self, namespace: i64, scans: usize) -> Entries<'_, V> {
         let space = self.dirty.spaces.get(&namespace);
-        let newest = space.map_or_else(Vec::new, |space| space.table.iter().map(Held::Shared).collect());
+        let newest = space.map_or_else(Vec::new, |space| space.slots().iter().map(Held::Shared).collect());
         self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared), scans, |_| true)
     }
 
@@ -281,8 +272,9 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         let taken: Vec<Option<Space<V>>> =
             namespaces.iter().map(|namespace| take(*namespace).then(|| self.detach(*namespace))).collect();
         let inputs = namespaces.iter().zip(taken).map(|(namespace, taken)| match taken {
-            Some(Space { table, cleared, .. }) => {
-                let newest = table.into_iter().map(Held::Own).collect();
+            Some(newest) => {
+                let cleared = newest.cleared;
+                let newest = newest.into_slots().into_iter().map(Held::Own).collect();
                 self.older.entries(*namespace, newest, cleared, namespaces.len(), |_| true)
             }
             None => self.entries_beside(*namespace, namespaces.len()),

@@ -1,90 +1,19 @@
-//! One layer of changes: a hash table per namespace, and the frozen form that the checkpoint thread reads.
+//! One layer of changes: a space per namespace, and the frozen form that the checkpoint thread reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use serde::Serialize;
 
-use super::key::{Key, hash_key};
-use super::{Change, Frozen, StateError, heap_bytes, key_group};
+use super::space::{Slot, Space, group_of};
+use super::{Change, Frozen, KEY_GROUPS, StateError};
 
 /// Entries that are weighed for the estimate of memory.
 const SAMPLE: usize = 128;
 /// What a commit takes for each entry while it sorts them.
-const SORT_BYTES: usize = 32;
-
-/// An entry; without value it is a tombstone.
-#[derive(Clone)]
-pub(super) struct Slot<V> {
-    pub key: Key,
-    pub value: Option<V>,
-}
-
-/// The changes within one namespace.
-#[derive(Clone)]
-pub(super) struct Space<V> {
-    pub table: HashTable<Slot<V>>,
-    /// The namespace was removed in this layer: what layers below hold of it does not count.
-    pub cleared: bool,
-    pub heap_key_bytes: usize,
-}
-
-impl<V> Default for Space<V> {
-    fn default() -> Space<V> {
-        Space { table: HashTable::new(), cleared: false, heap_key_bytes: 0 }
-    }
-}
-
-impl<V> Space<V> {
-    /// The slot of a key, where there is one.
-    pub fn find(&self, hash: u64, key: &[u8]) -> Option<&Slot<V>> {
-        self.table.find(hash, |slot| *slot.key == *key)
-    }
-
-    /// As [`Space::find`], to change it.
-    pub fn find_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut Slot<V>> {
-        self.table.find_mut(hash, |slot| *slot.key == *key)
-    }
-
-    /// The value of the slot of `key`; an absent slot is filled with what `load` gives. One hash lookup.
-    pub fn slot_or_load<E>(
-        &mut self,
-        hash: u64,
-        key: &[u8],
-        load: impl FnOnce(bool) -> Result<Option<V>, E>,
-    ) -> Result<&mut Option<V>, E> {
-        match self.table.entry(hash, |slot| *slot.key == *key, |slot| hash_key(&slot.key)) {
-            Entry::Occupied(slot) => Ok(&mut slot.into_mut().value),
-            Entry::Vacant(vacant) => {
-                let value = load(self.cleared)?;
-                let key = Key::from(key);
-                self.heap_key_bytes += key.heap_bytes();
-                Ok(&mut vacant.insert(Slot { key, value }).into_mut().value)
-            }
-        }
-    }
-
-    /// Sets the slot of a key.
-    pub fn set(&mut self, slot: Slot<V>) {
-        match self.table.entry(hash_key(&slot.key), |other| other.key == slot.key, |slot| hash_key(&slot.key)) {
-            Entry::Occupied(old) => *old.into_mut() = slot,
-            Entry::Vacant(vacant) => {
-                self.heap_key_bytes += slot.key.heap_bytes();
-                vacant.insert(slot);
-            }
-        }
-    }
-
-    /// Forgets the slot of a key.
-    pub fn forget(&mut self, key: &[u8]) {
-        if let Ok(slot) = self.table.find_entry(hash_key(key), |slot| *slot.key == *key) {
-            let (slot, _) = slot.remove();
-            self.heap_key_bytes = self.heap_key_bytes.saturating_sub(slot.key.heap_bytes());
-        }
-    }
-}
+const SORT_BYTES: usize = size_of::<(u64, &())>();
+/// Entries that a commit asks memory for at once, before it encodes the first of them.
+const AHEAD: usize = 8;
 
 /// Changes by namespace.
 #[derive(Clone)]
@@ -101,7 +30,7 @@ impl<V> Default for Layer<V> {
 impl<V> Layer<V> {
     /// Whether there is no change.
     pub fn is_empty(&self) -> bool {
-        self.spaces.values().all(|space| !space.cleared && space.table.is_empty())
+        self.spaces.values().all(|space| !space.cleared && space.slots().is_empty())
     }
 
     /// Puts `newer` changes on top of these. Costs what `newer` holds.
@@ -111,23 +40,18 @@ impl<V> Layer<V> {
             if newer.cleared {
                 *space = newer;
             } else {
-                newer.table.into_iter().for_each(|slot| space.set(slot));
+                newer.into_slots().into_iter().for_each(|Slot { key, value }| *space.slot(&key) = value);
             }
         }
     }
 }
 
 impl<V: Serialize> Layer<V> {
-    /// Memory of tables, keys and what values own (weighed by a sample), and of the sort of a commit.
+    /// Memory of the spaces, and of the sort of a commit.
     pub fn memory_bytes(&self) -> usize {
         // Of each namespace, since they hold values of different kinds.
         let sample = (SAMPLE / self.spaces.len().max(1)).max(1);
-        let of = |space: &Space<V>| {
-            let weights = space.table.iter().take(sample).map(|slot| slot.value.as_ref().map_or(0, heap_bytes));
-            let values = weights.sum::<usize>().saturating_mul(space.table.len()) / space.table.len().clamp(1, sample);
-            space.table.allocation_size() + space.heap_key_bytes + 64 + SORT_BYTES * space.table.len() + values
-        };
-        self.spaces.values().map(of).sum()
+        self.spaces.values().map(|space| 64 + space.memory_bytes(sample) + SORT_BYTES * space.slots().len()).sum()
     }
 }
 
@@ -138,6 +62,27 @@ pub(super) struct FrozenLayer<V> {
     /// Namespaces open at the freeze.
     pub namespaces: BTreeSet<i64>,
     pub memory_bytes: usize,
+}
+
+impl<V: Serialize> FrozenLayer<V> {
+    /// Shows a slot as the change that it is; `value` is room for its encoding.
+    fn visit(
+        &self,
+        namespace: i64,
+        slot: &Slot<V>,
+        value: &mut Vec<u8>,
+        visit: &mut dyn FnMut(Change<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, StateError> {
+        let key = &*slot.key;
+        let Some(of_slot) = &slot.value else { return Ok(visit(Change::Delete { namespace, key })) };
+        value.clear();
+        *value = postcard::to_extend(of_slot, std::mem::take(value)).map_err(|source| StateError::Encode {
+            operator: self.operator,
+            namespace,
+            source,
+        })?;
+        Ok(visit(Change::Put { namespace, key, value }))
+    }
 }
 
 impl<V: Serialize + Send + Sync> Frozen for FrozenLayer<V> {
@@ -155,30 +100,22 @@ impl<V: Serialize + Send + Sync> Frozen for FrozenLayer<V> {
                 return Ok(());
             }
         }
-        let mut slots: Vec<(u8, i64, &Slot<V>)> = self
-            .layer
-            .spaces
-            .iter()
-            .flat_map(|(namespace, space)| space.table.iter().map(|slot| (key_group(&slot.key), *namespace, slot)))
-            .collect();
-        slots.sort_unstable_by(|a, b| (a.0, a.1, &a.2.key).cmp(&(b.0, b.1, &b.2.key)));
+        let spaces: Vec<_> = self.layer.spaces.iter().map(|(namespace, space)| (*namespace, space.sorted())).collect();
+        let mut rest: Vec<_> = spaces.iter().map(|(namespace, slots)| (*namespace, slots.as_slice())).collect();
         let mut value = Vec::new();
-        for (_, namespace, slot) in slots {
-            let key = &*slot.key;
-            let flow = match &slot.value {
-                None => visit(Change::Delete { namespace, key }),
-                Some(v) => {
-                    value.clear();
-                    value = postcard::to_extend(v, value).map_err(|source| StateError::Encode {
-                        operator: self.operator,
-                        namespace,
-                        source,
-                    })?;
-                    visit(Change::Put { namespace, key, value: &value })
+        for group in 0..KEY_GROUPS {
+            for (namespace, rest) in &mut rest {
+                let (slots, behind) = rest.split_at(rest.partition_point(|(rank, _)| group_of(*rank) <= group));
+                *rest = behind;
+                for ahead in slots.chunks(AHEAD) {
+                    // They lie anywhere: to read them one behind the other would wait for memory each time.
+                    std::hint::black_box(ahead.iter().filter(|(_, slot)| slot.value.is_some()).count());
+                    for (_, slot) in ahead {
+                        if self.visit(*namespace, slot, &mut value, visit)?.is_break() {
+                            return Ok(());
+                        }
+                    }
                 }
-            };
-            if flow.is_break() {
-                break;
             }
         }
         Ok(())

@@ -28,6 +28,7 @@ mod merged;
 #[cfg(test)]
 pub(crate) mod model;
 mod scan;
+mod space;
 mod weight;
 
 use std::collections::BTreeSet;
@@ -40,7 +41,7 @@ use thiserror::Error;
 pub use key::Key;
 pub use keyed::{Entries, KeyedState, Next};
 pub use merged::Merged;
-pub use weight::heap_bytes;
+pub use weight::memory_bytes;
 
 /// Number of key groups; part of the layout on disk.
 pub const KEY_GROUPS: u8 = 128;

@@ -145,7 +145,7 @@ impl Import {
         let env = &*self.store.env;
         let mut writer = self.writer()?;
         writer.append(&self.pending)?;
-        writer.groups = groups;
+        writer.groups = groups.into_iter().map(|(number, group)| (number, (Group::default(), group))).collect();
         writer.write_groups()?;
         let operators = env.totals(&writer.txn, meta)?;
         let own = HistoryEntry {
@@ -159,9 +159,7 @@ impl Import {
     }
 
     fn writer(&self) -> Result<Writer<'_>, CheckpointError> {
-        let env = &*self.store.env;
-        let txn = env.env.write_txn().map_err(|error| env.write_error(error))?;
-        Ok(Writer { env, txn, groups: BTreeMap::new(), changes: 0, bytes: 0 })
+        Writer::begin(&self.store.env)
     }
 }
 

@@ -1,0 +1,214 @@
+//! The changes within one namespace: slots in the order in which they came, and an index of their places by key.
+//!
+//! A hash table of the slots themselves would be half empty after it grew, and to grow move all of them. The index has 8
+//! bytes for each; the slots lie one behind the other, and what is reserved behind them is not touched.
+
+use std::convert::Infallible;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use serde::Serialize;
+
+use super::key::{Key, hash_key};
+use super::key_group;
+use super::weight::heap_bytes;
+
+/// An entry; without value it is a tombstone.
+#[derive(Clone)]
+pub(super) struct Slot<V> {
+    pub key: Key,
+    pub value: Option<V>,
+}
+
+/// Where the slot of a key is.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Of the key: most others are told apart without a look at their slots.
+    hash: u32,
+    /// Its number.
+    slot: u32,
+}
+
+impl Place {
+    fn of(key: &[u8], slot: usize) -> Place {
+        let hash = hash_key(key);
+        // A layer is checkpointed long before it has so many slots.
+        Place { hash: (hash >> 32) as u32 ^ hash as u32, slot: slot as u32 }
+    }
+
+    /// The hash for the table, which looks at the lowest and at the highest bits.
+    fn spread(&self) -> u64 {
+        u64::from(self.hash) << 32 | u64::from(self.hash)
+    }
+}
+
+/// The changes within one namespace.
+#[derive(Clone)]
+pub(super) struct Space<V> {
+    slots: Vec<Slot<V>>,
+    index: HashTable<Place>,
+    /// The namespace was removed in this layer: what layers below hold of it does not count.
+    pub cleared: bool,
+    heap_key_bytes: usize,
+}
+
+impl<V> Default for Space<V> {
+    fn default() -> Space<V> {
+        Space { slots: Vec::new(), index: HashTable::new(), cleared: false, heap_key_bytes: 0 }
+    }
+}
+
+impl<V> Space<V> {
+    /// A namespace that was removed, and nothing else.
+    pub fn cleared() -> Space<V> {
+        Space { cleared: true, ..Space::default() }
+    }
+
+    /// The slots, in no order that means anything.
+    pub fn slots(&self) -> &[Slot<V>] {
+        &self.slots
+    }
+
+    /// As [`Space::slots`], to keep.
+    pub fn into_slots(self) -> Vec<Slot<V>> {
+        self.slots
+    }
+
+    /// The slot of a key, where there is one.
+    pub fn find(&self, key: &[u8]) -> Option<&Slot<V>> {
+        let wanted = Place::of(key, 0);
+        let found = self.index.find(wanted.spread(), is_at(&self.slots, wanted, key))?;
+        self.slots.get(found.slot as usize)
+    }
+
+    /// As [`Space::find`], to change it.
+    pub fn find_mut(&mut self, key: &[u8]) -> Option<&mut Slot<V>> {
+        let wanted = Place::of(key, 0);
+        let found = self.index.find(wanted.spread(), is_at(&self.slots, wanted, key))?;
+        self.slots.get_mut(found.slot as usize)
+    }
+
+    /// The value of the slot of `key`; an absent slot is filled with what `load` gives. One hash lookup.
+    pub fn slot_or_load<E>(
+        &mut self,
+        key: &[u8],
+        load: impl FnOnce(bool) -> Result<Option<V>, E>,
+    ) -> Result<&mut Option<V>, E> {
+        let place = Place::of(key, self.slots.len());
+        let slot = match self.index.entry(place.spread(), is_at(&self.slots, place, key), Place::spread) {
+            Entry::Occupied(known) => known.get().slot,
+            Entry::Vacant(vacant) => {
+                let value = load(self.cleared)?;
+                let key = Key::from(key);
+                self.heap_key_bytes += key.heap_bytes();
+                self.slots.push(Slot { key, value });
+                vacant.insert(place);
+                place.slot
+            }
+        };
+        Ok(&mut self.slots[slot as usize].value)
+    }
+
+    /// The value of the slot of `key`; an absent slot is made, without value.
+    pub fn slot(&mut self, key: &[u8]) -> &mut Option<V> {
+        match self.slot_or_load(key, |_| Ok::<_, Infallible>(None)) {
+            Ok(value) => value,
+            Err(never) => match never {},
+        }
+    }
+
+    /// Forgets the slot of a key.
+    pub fn forget(&mut self, key: &[u8]) {
+        let wanted = Place::of(key, 0);
+        let Ok(found) = self.index.find_entry(wanted.spread(), is_at(&self.slots, wanted, key)) else { return };
+        let (Place { slot: free, .. }, _) = found.remove();
+        let slot = self.slots.swap_remove(free as usize);
+        self.heap_key_bytes = self.heap_key_bytes.saturating_sub(slot.key.heap_bytes());
+        // The last one lies there now.
+        if let Some(moved) = self.slots.get(free as usize) {
+            let moved = Place::of(&moved.key, self.slots.len());
+            if let Some(place) = self.index.find_mut(moved.spread(), |place| place.slot == moved.slot) {
+                place.slot = free;
+            }
+        }
+    }
+
+    /// The slots in the order of (key group, key), each with its rank: slots of a lower one come first, among those of
+    /// the same one the keys decide.
+    pub fn sorted(&self) -> Vec<(u64, &Slot<V>)> {
+        // What all keys begin with tells none apart.
+        let mut shared = self.slots.first().map(|slot| &*slot.key).unwrap_or_default();
+        for slot in &self.slots {
+            let same = shared.iter().zip(slot.key.iter()).take_while(|(a, b)| a == b).count();
+            shared = shared.get(..same).unwrap_or_default();
+        }
+        let rank = |key: &[u8]| {
+            let mut rank = [0; 8];
+            let own = key.iter().skip(shared.len());
+            rank.iter_mut().zip([key_group(key)].iter().chain(own)).for_each(|(to, byte)| *to = *byte);
+            u64::from_be_bytes(rank)
+        };
+        let mut slots: Vec<_> = self.slots.iter().map(|slot| (rank(&slot.key), slot)).collect();
+        slots.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
+        slots
+    }
+}
+
+/// Whether the slot at a place is that of the key which is looked for.
+fn is_at<V>(slots: &[Slot<V>], wanted: Place, key: &[u8]) -> impl Fn(&Place) -> bool {
+    move |place| place.hash == wanted.hash && slots.get(place.slot as usize).is_some_and(|slot| *slot.key == *key)
+}
+
+/// The key group in a rank.
+pub(super) fn group_of(rank: u64) -> u8 {
+    let [group, ..] = rank.to_be_bytes();
+    group
+}
+
+impl<V: Serialize> Space<V> {
+    /// Memory of the index, of slots, and of what keys and values own, values weighed by a sample of so many.
+    pub fn memory_bytes(&self, sample: usize) -> usize {
+        let weights = self.slots.iter().take(sample).map(|slot| slot.value.as_ref().map_or(0, heap_bytes));
+        let values = weights.sum::<usize>().saturating_mul(self.slots.len()) / self.slots.len().clamp(1, sample);
+        self.index.allocation_size() + self.slots.len() * size_of::<Slot<V>>() + self.heap_key_bytes + values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_forgotten_is_gone_and_the_rest_is_found() {
+        let mut space = Space::<usize>::default();
+        let key = |number: usize| number.to_string().into_bytes();
+        for number in 0..1000 {
+            *space.slot(&key(number)) = Some(number);
+        }
+        (0..1000).filter(|number| number % 3 == 0).for_each(|number| space.forget(&key(number)));
+        space.forget(b"never there");
+        for number in 0..1000 {
+            let found = space.find(&key(number)).map(|slot| slot.value);
+            assert_eq!(found, (number % 3 != 0).then_some(Some(number)));
+        }
+        assert_eq!((space.slots().len(), space.index.len()), (666, 666));
+    }
+
+    #[test]
+    fn slots_are_sorted_by_group_and_key_whatever_the_keys_share() {
+        let keys = ["", "a", "ab", "ab\0", "ab\0\0", "abcdefghi", "abcdefghij", "b"];
+        for beginning in ["", "the same beginning of all, longer than what is inline"] {
+            let mut space = Space::<u8>::default();
+            for key in keys.iter().rev() {
+                let key = [beginning, key].concat().into_bytes();
+                space.slot(&key);
+            }
+            let sorted: Vec<_> =
+                space.sorted().iter().map(|(rank, slot)| (group_of(*rank), slot.key.clone())).collect();
+            let mut expected: Vec<_> =
+                space.slots().iter().map(|slot| (key_group(&slot.key), slot.key.clone())).collect();
+            expected.sort();
+            assert_eq!(sorted, expected);
+        }
+    }
+}
