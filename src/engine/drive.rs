@@ -331,8 +331,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Keeps state in memory within its share. Changes that have grown to half of it are checkpointed early, so that they
-    /// become a cache; beyond the whole, the cache goes, then the engine waits for the checkpoint in flight.
+    /// Keeps state in memory within its share. Changes that have grown to two thirds of it are checkpointed early, so that
+    /// they become a cache; beyond the whole, the cache goes, then the engine waits for the checkpoint in flight.
     fn hold_memory(&mut self) -> Result<(), EngineError> {
         let share = usize::try_from(self.parts.config.pipeline.memory_bytes / 2).unwrap_or(usize::MAX);
         if self.parts.engine.memory_bytes() > share {
@@ -342,7 +342,7 @@ impl Driver {
         if self.parts.engine.memory_bytes() > share {
             self.wait_for_checkpoint()?;
         }
-        if self.pending.is_none() && self.has_news() && self.parts.engine.dirty_bytes() > share / 2 {
+        if self.pending.is_none() && self.has_news() && self.parts.engine.dirty_bytes() > share / 3 * 2 {
             self.begin_checkpoint()?;
         }
         Ok(())

@@ -30,6 +30,9 @@ use crate::state::{Checkpointed, KeyedState};
 /// Name and version of the encoding of [`Group`]: to be raised when an accumulator's encoding changes.
 pub const VALUE_TYPE: &str = "window_aggregate_group/2";
 
+/// Rows whose groups are looked at together.
+const ROWS_AHEAD: usize = 16;
+
 /// `GROUP BY window_start, window_end, key, …` over a window table function.
 pub struct WindowAggregate {
     output: Output,
@@ -190,6 +193,8 @@ impl Operator for WindowAggregate {
         let mut fired = Fired::default();
         // The slice of the row before and where it counts, if no mark came between: it is not late and has its windows.
         let mut open = None;
+        // The groups of the rows before this one were looked at.
+        let mut seen = 0;
         for event in input.timeline(self.time_column) {
             let (row, position, time) = match event {
                 Event::Mark(mark) => {
@@ -225,6 +230,10 @@ impl Operator for WindowAggregate {
                     slice
                 }
             };
+            if row >= seen {
+                seen = (row + ROWS_AHEAD).min(input.rows());
+                self.state.look_ahead(slice, (row..seen).map(|row| self.output.aggregation.key(row)));
+            }
             let empty = self.output.aggregation.empty();
             arguments.fold(row, self.state.entry(slice, self.output.aggregation.key(row), || empty.clone())?);
         }

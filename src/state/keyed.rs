@@ -16,6 +16,9 @@ use super::scan::Scan;
 use super::space::{Slot, Space};
 use super::{Checkpointed, Frozen, NoStored, StateError, StateReader};
 
+/// So many entries stay in the processor's caches by themselves.
+const CACHED: usize = 4096;
+
 /// Keyed state of one operator, for the engine thread.
 pub struct KeyedState<V> {
     dirty: Layer<V>,
@@ -45,7 +48,7 @@ impl<V: Clone + DeserializeOwned> Older<V> {
     }
 
     /// The frozen and the clean layer, newest first.
-    fn layers(&self) -> impl Iterator<Item = &Layer<V>> {
+    fn layers(&self) -> impl Iterator<Item = &Layer<V>> + Clone {
         [&self.frozen, &self.clean].into_iter().flatten().map(|frozen| &frozen.layer)
     }
 
@@ -83,7 +86,7 @@ impl<V: Clone + DeserializeOwned> Older<V> {
             if hidden {
                 break;
             }
-            in_memory.extend(space.slots().iter().filter(|slot| within(&slot.key)).map(Held::Shared));
+            in_memory.extend(space.slots().filter(|slot| within(&slot.key)).map(Held::Shared));
             hidden = space.cleared;
         }
         // The sort is stable and newer layers were put first: of equal keys the newest is kept.
@@ -132,6 +135,17 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
             if cleared { Ok(None) } else { Ok(older.find(namespace, key)?.map(Cow::into_owned)) }
         })?;
         Ok(value.get_or_insert_with(default))
+    }
+
+    /// Looks at entries that are about to be changed. Where there are many, each lies in memory that no cache has: to look
+    /// at some together waits for memory once, to change them one by one each time.
+    pub fn look_ahead<'k>(&self, namespace: i64, keys: impl Iterator<Item = &'k [u8]>) {
+        let layers = std::iter::once(&self.dirty).chain(self.older.layers());
+        let spaces = layers.filter_map(|layer| layer.spaces.get(&namespace));
+        if spaces.clone().map(Space::len).sum::<usize>() > CACHED {
+            let seen = keys.filter_map(|key| spaces.clone().find_map(|space| space.find(key)));
+            std::hint::black_box(seen.filter(|slot| slot.value.is_some()).count());
+        }
     }
 
     /// The entry's value.
@@ -216,7 +230,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     pub fn take_namespace(&mut self, namespace: i64) -> Entries<'_, V> {
         let newest = self.detach(namespace);
         let cleared = newest.cleared;
-        self.older.entries(namespace, newest.into_slots().into_iter().map(Held::Own).collect(), cleared, 1, |_| true)
+        self.older.entries(namespace, newest.into_slots().map(Held::Own).collect(), cleared, 1, |_| true)
     }
 
     /// The entries of a namespace in key order, which stays as it is.
@@ -234,11 +248,11 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         let newest = self.dirty.spaces.get(&namespace);
         let hidden = newest.is_some_and(|space| space.cleared);
         let older = self.older.layers().filter_map(|layer| layer.spaces.get(&namespace)).filter(|_| !hidden);
-        let in_memory = newest.into_iter().chain(older).flat_map(|space| space.slots().iter());
+        let in_memory = newest.into_iter().chain(older).flat_map(|space| space.slots());
         let mut keys: Vec<&Key> = in_memory.map(|slot| &slot.key).filter(|key| ***key > *after).collect();
         let last = (keys.len() > limit).then(|| keys.select_nth_unstable(limit).1.clone());
         let within = |key: &Key| **key > *after && last.as_ref().is_none_or(|last| key <= last);
-        let newest = newest.into_iter().flat_map(|space| space.slots().iter().map(Held::Shared)).collect();
+        let newest = newest.into_iter().flat_map(|space| space.slots().map(Held::Shared)).collect();
         let mut entries = self.older.entries(namespace, newest, hidden, 1, within);
         entries.stored = entries.stored.map(|scan| scan.behind(after));
         let mut found = Vec::new();
@@ -257,7 +271,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
 
     fn entries_beside(&self, namespace: i64, scans: usize) -> Entries<'_, V> {
         let space = self.dirty.spaces.get(&namespace);
-        let newest = space.map_or_else(Vec::new, |space| space.slots().iter().map(Held::Shared).collect());
+        let newest = space.map_or_else(Vec::new, |space| space.slots().map(Held::Shared).collect());
         self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared), scans, |_| true)
     }
 
@@ -274,7 +288,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         let inputs = namespaces.iter().zip(taken).map(|(namespace, taken)| match taken {
             Some(newest) => {
                 let cleared = newest.cleared;
-                let newest = newest.into_slots().into_iter().map(Held::Own).collect();
+                let newest = newest.into_slots().map(Held::Own).collect();
                 self.older.entries(*namespace, newest, cleared, namespaces.len(), |_| true)
             }
             None => self.entries_beside(*namespace, namespaces.len()),

@@ -30,7 +30,7 @@ impl<V> Default for Layer<V> {
 impl<V> Layer<V> {
     /// Whether there is no change.
     pub fn is_empty(&self) -> bool {
-        self.spaces.values().all(|space| !space.cleared && space.slots().is_empty())
+        self.spaces.values().all(|space| !space.cleared && space.len() == 0)
     }
 
     /// Puts `newer` changes on top of these. Costs what `newer` holds.
@@ -40,7 +40,7 @@ impl<V> Layer<V> {
             if newer.cleared {
                 *space = newer;
             } else {
-                newer.into_slots().into_iter().for_each(|Slot { key, value }| *space.slot(&key) = value);
+                newer.into_slots().for_each(|Slot { key, value }| *space.slot(&key) = value);
             }
         }
     }
@@ -51,7 +51,7 @@ impl<V: Serialize> Layer<V> {
     pub fn memory_bytes(&self) -> usize {
         // Of each namespace, since they hold values of different kinds.
         let sample = (SAMPLE / self.spaces.len().max(1)).max(1);
-        self.spaces.values().map(|space| 64 + space.memory_bytes(sample) + SORT_BYTES * space.slots().len()).sum()
+        self.spaces.values().map(|space| 64 + space.memory_bytes(sample) + SORT_BYTES * space.len()).sum()
     }
 }
 

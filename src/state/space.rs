@@ -1,7 +1,7 @@
 //! The changes within one namespace: slots in the order in which they came, and an index of their places by key.
 //!
-//! A hash table of the slots themselves would be half empty after it grew, and to grow move all of them. The index has 8
-//! bytes for each; the slots lie one behind the other, and what is reserved behind them is not touched.
+//! A hash table of the slots themselves would be half empty after it grew, and to grow would move all of them. The index
+//! has 8 bytes for each; the slots lie in blocks, which stay where they are.
 
 use std::convert::Infallible;
 
@@ -18,6 +18,54 @@ use super::weight::heap_bytes;
 pub(super) struct Slot<V> {
     pub key: Key,
     pub value: Option<V>,
+}
+
+/// Slots of a block. Blocks are of one size, so that what the allocator gets back is what it is asked for next.
+const BLOCK: usize = 512;
+
+/// Slots in the order in which they came.
+#[derive(Clone)]
+struct Slots<V>(Vec<Vec<Slot<V>>>);
+
+impl<V> Slots<V> {
+    fn len(&self) -> usize {
+        self.0.last().map_or(0, |last| (self.0.len() - 1) * BLOCK + last.len())
+    }
+
+    fn get(&self, number: usize) -> Option<&Slot<V>> {
+        self.0.get(number / BLOCK)?.get(number % BLOCK)
+    }
+
+    fn get_mut(&mut self, number: usize) -> Option<&mut Slot<V>> {
+        self.0.get_mut(number / BLOCK)?.get_mut(number % BLOCK)
+    }
+
+    fn push(&mut self, slot: Slot<V>) {
+        match self.0.last_mut() {
+            Some(last) if last.len() < BLOCK => last.push(slot),
+            // The first one grows: most namespaces are small.
+            None => self.0.push(vec![slot]),
+            Some(_) => {
+                let mut block = Vec::with_capacity(BLOCK);
+                block.push(slot);
+                self.0.push(block);
+            }
+        }
+    }
+
+    /// Removes a slot; the last one takes its number.
+    fn swap_remove(&mut self, number: usize) -> Option<Slot<V>> {
+        let last = self.0.last_mut()?.pop()?;
+        self.0.pop_if(|block| block.is_empty());
+        match self.get_mut(number) {
+            Some(slot) => Some(std::mem::replace(slot, last)),
+            None => Some(last),
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Slot<V>> {
+        self.0.iter().flatten()
+    }
 }
 
 /// Where the slot of a key is.
@@ -45,7 +93,7 @@ impl Place {
 /// The changes within one namespace.
 #[derive(Clone)]
 pub(super) struct Space<V> {
-    slots: Vec<Slot<V>>,
+    slots: Slots<V>,
     index: HashTable<Place>,
     /// The namespace was removed in this layer: what layers below hold of it does not count.
     pub cleared: bool,
@@ -54,7 +102,7 @@ pub(super) struct Space<V> {
 
 impl<V> Default for Space<V> {
     fn default() -> Space<V> {
-        Space { slots: Vec::new(), index: HashTable::new(), cleared: false, heap_key_bytes: 0 }
+        Space { slots: Slots(Vec::new()), index: HashTable::new(), cleared: false, heap_key_bytes: 0 }
     }
 }
 
@@ -64,14 +112,19 @@ impl<V> Space<V> {
         Space { cleared: true, ..Space::default() }
     }
 
+    /// How many slots there are.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// The slots, in no order that means anything.
-    pub fn slots(&self) -> &[Slot<V>] {
-        &self.slots
+    pub fn slots(&self) -> impl Iterator<Item = &Slot<V>> {
+        self.slots.iter()
     }
 
     /// As [`Space::slots`], to keep.
-    pub fn into_slots(self) -> Vec<Slot<V>> {
-        self.slots
+    pub fn into_slots(self) -> impl Iterator<Item = Slot<V>> {
+        self.slots.0.into_iter().flatten()
     }
 
     /// The slot of a key, where there is one.
@@ -95,7 +148,7 @@ impl<V> Space<V> {
         load: impl FnOnce(bool) -> Result<Option<V>, E>,
     ) -> Result<&mut Option<V>, E> {
         let place = Place::of(key, self.slots.len());
-        let slot = match self.index.entry(place.spread(), is_at(&self.slots, place, key), Place::spread) {
+        let number = match self.index.entry(place.spread(), is_at(&self.slots, place, key), Place::spread) {
             Entry::Occupied(known) => known.get().slot,
             Entry::Vacant(vacant) => {
                 let value = load(self.cleared)?;
@@ -106,7 +159,8 @@ impl<V> Space<V> {
                 place.slot
             }
         };
-        Ok(&mut self.slots[slot as usize].value)
+        let number = number as usize;
+        Ok(&mut self.slots.0[number / BLOCK][number % BLOCK].value)
     }
 
     /// The value of the slot of `key`; an absent slot is made, without value.
@@ -122,8 +176,9 @@ impl<V> Space<V> {
         let wanted = Place::of(key, 0);
         let Ok(found) = self.index.find_entry(wanted.spread(), is_at(&self.slots, wanted, key)) else { return };
         let (Place { slot: free, .. }, _) = found.remove();
-        let slot = self.slots.swap_remove(free as usize);
-        self.heap_key_bytes = self.heap_key_bytes.saturating_sub(slot.key.heap_bytes());
+        let forgotten = self.slots.swap_remove(free as usize);
+        let bytes = forgotten.map_or(0, |slot| slot.key.heap_bytes());
+        self.heap_key_bytes = self.heap_key_bytes.saturating_sub(bytes);
         // The last one lies there now.
         if let Some(moved) = self.slots.get(free as usize) {
             let moved = Place::of(&moved.key, self.slots.len());
@@ -137,8 +192,8 @@ impl<V> Space<V> {
     /// the same one the keys decide.
     pub fn sorted(&self) -> Vec<(u64, &Slot<V>)> {
         // What all keys begin with tells none apart.
-        let mut shared = self.slots.first().map(|slot| &*slot.key).unwrap_or_default();
-        for slot in &self.slots {
+        let mut shared = self.slots.get(0).map(|slot| &*slot.key).unwrap_or_default();
+        for slot in self.slots.iter() {
             let same = shared.iter().zip(slot.key.iter()).take_while(|(a, b)| a == b).count();
             shared = shared.get(..same).unwrap_or_default();
         }
@@ -155,7 +210,7 @@ impl<V> Space<V> {
 }
 
 /// Whether the slot at a place is that of the key which is looked for.
-fn is_at<V>(slots: &[Slot<V>], wanted: Place, key: &[u8]) -> impl Fn(&Place) -> bool {
+fn is_at<V>(slots: &Slots<V>, wanted: Place, key: &[u8]) -> impl Fn(&Place) -> bool {
     move |place| place.hash == wanted.hash && slots.get(place.slot as usize).is_some_and(|slot| *slot.key == *key)
 }
 
@@ -182,16 +237,16 @@ mod tests {
     fn what_is_forgotten_is_gone_and_the_rest_is_found() {
         let mut space = Space::<usize>::default();
         let key = |number: usize| number.to_string().into_bytes();
-        for number in 0..1000 {
+        for number in 0..2000 {
             *space.slot(&key(number)) = Some(number);
         }
-        (0..1000).filter(|number| number % 3 == 0).for_each(|number| space.forget(&key(number)));
+        (0..2000).filter(|number| number % 3 == 0).for_each(|number| space.forget(&key(number)));
         space.forget(b"never there");
-        for number in 0..1000 {
+        for number in 0..2000 {
             let found = space.find(&key(number)).map(|slot| slot.value);
             assert_eq!(found, (number % 3 != 0).then_some(Some(number)));
         }
-        assert_eq!((space.slots().len(), space.index.len()), (666, 666));
+        assert_eq!((space.len(), space.index.len()), (1333, 1333));
     }
 
     #[test]
@@ -205,8 +260,7 @@ mod tests {
             }
             let sorted: Vec<_> =
                 space.sorted().iter().map(|(rank, slot)| (group_of(*rank), slot.key.clone())).collect();
-            let mut expected: Vec<_> =
-                space.slots().iter().map(|slot| (key_group(&slot.key), slot.key.clone())).collect();
+            let mut expected: Vec<_> = space.slots().map(|slot| (key_group(&slot.key), slot.key.clone())).collect();
             expected.sort();
             assert_eq!(sorted, expected);
         }
