@@ -25,13 +25,10 @@ use crate::event::EventTime;
 use crate::expr::build::Expr;
 use crate::expr::{AggregateCall, EvalContext, Field};
 use crate::sql::plan::{WindowKind, WindowProperty, WindowSpec};
-use crate::state::{Checkpointed, KeyedState};
+use crate::state::{AHEAD, Checkpointed, KeyedState};
 
 /// Name and version of the encoding of [`Group`]: to be raised when an accumulator's encoding changes.
 pub const VALUE_TYPE: &str = "window_aggregate_group/2";
-
-/// Rows whose groups are looked at together.
-const ROWS_AHEAD: usize = 16;
 
 /// `GROUP BY window_start, window_end, key, …` over a window table function.
 pub struct WindowAggregate {
@@ -231,7 +228,7 @@ impl Operator for WindowAggregate {
                 }
             };
             if row >= seen {
-                seen = (row + ROWS_AHEAD).min(input.rows());
+                seen = (row + AHEAD).min(input.rows());
                 self.state.look_ahead(slice, (row..seen).map(|row| self.output.aggregation.key(row)));
             }
             let empty = self.output.aggregation.empty();

@@ -5,15 +5,13 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::space::{Slot, Space, group_of};
+use super::space::{AHEAD, Slot, Space, group_of};
 use super::{Change, Frozen, KEY_GROUPS, StateError};
 
 /// Entries that are weighed for the estimate of memory.
 const SAMPLE: usize = 128;
 /// What a commit takes for each entry while it sorts them.
 const SORT_BYTES: usize = size_of::<(u64, &())>();
-/// Entries that a commit asks memory for at once, before it encodes the first of them.
-const AHEAD: usize = 8;
 
 /// Changes by namespace.
 #[derive(Clone)]

@@ -41,6 +41,7 @@ use thiserror::Error;
 pub use key::Key;
 pub use keyed::{Entries, KeyedState, Next};
 pub use merged::Merged;
+pub use space::AHEAD;
 pub use weight::memory_bytes;
 
 /// Number of key groups; part of the layout on disk.

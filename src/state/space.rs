@@ -20,6 +20,9 @@ pub(super) struct Slot<V> {
     pub value: Option<V>,
 }
 
+/// Keys that are looked at together.
+pub const AHEAD: usize = 16;
+
 /// Slots of a block. Blocks are of one size, so that what the allocator gets back is what it is asked for next.
 const BLOCK: usize = 512;
 
@@ -139,6 +142,23 @@ impl<V> Space<V> {
         let wanted = Place::of(key, 0);
         let found = self.index.find(wanted.spread(), is_at(&self.slots, wanted, key))?;
         self.slots.get_mut(found.slot as usize)
+    }
+
+    /// Asks memory for the slots of all keys that were not `seen` yet before it waits for the first of them.
+    pub fn look_ahead<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, seen: &mut [bool; AHEAD]) {
+        let mut places = [None; AHEAD];
+        for ((place, key), _) in places.iter_mut().zip(keys).zip(seen.iter()).filter(|(_, seen)| !**seen) {
+            let wanted = Place::of(key, 0);
+            *place = self.index.find(wanted.spread(), |place| place.hash == wanted.hash).map(|place| place.slot);
+        }
+        let mut bytes = 0;
+        for (place, seen) in places.iter().zip(seen) {
+            if let Some(slot) = place.and_then(|place| self.slots.get(place as usize)) {
+                *seen = true;
+                bytes += slot.key.len() + usize::from(slot.value.is_some());
+            }
+        }
+        std::hint::black_box(bytes);
     }
 
     /// The value of the slot of `key`; an absent slot is filled with what `load` gives. One hash lookup.
