@@ -9,6 +9,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark that cannot go on fails")]
 
+#[path = "harness/by_hand.rs"]
+mod by_hand;
 mod harness;
 
 use std::fs::File;
@@ -21,7 +23,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use serde_json::Value;
 
-use harness::{Measured, Running, generate_of, median, random, status};
+use harness::{Measured, Running, WINDOWS, generate_of, median, random, status};
 
 const PATIENCE: Duration = Duration::from_secs(1200);
 /// Bytes that a connection sends before it is another one's turn.
@@ -31,7 +33,7 @@ const TURN_BYTES: usize = 16 << 10;
 type Part = (&'static str, u64, fn(&Path, u64, u64));
 
 const PARTS: [Part; 6] = [
-    ("keys", 3_000_000, keys),
+    ("keys", 10_000_000, keys),
     ("windows", 3_000_000, windows),
     ("queries", 500_000, queries),
     ("connections", 3_000_000, connections),
@@ -40,6 +42,9 @@ const PARTS: [Part; 6] = [
 ];
 
 fn main() {
+    if by_hand::is_part() {
+        return;
+    }
     let number = |text: &String| text.parse().expect("a number");
     if harness::is_part("send", |asked| send(number(&asked[0]) as u16, Path::new(&asked[1]), number(&asked[2]))) {
         return;
@@ -173,24 +178,36 @@ fn alternate<T>(rounds: u64, variants: &[T], mut run: impl FnMut(&T) -> Measured
     measured
 }
 
-/// A window that stays open, of more and more keys: with the memory that is the default, and with more than the state
-/// needs.
+/// A window of a day of more and more keys, to its results, beside the hand-written program: with defaults, and with
+/// memory for all keys and checkpoints by time alone.
 fn keys(dir: &Path, events: u64, rounds: u64) {
-    let variants = [
-        (1, "64MiB"),
-        (1000, "64MiB"),
-        (100_000, "64MiB"),
-        (1_000_000, "64MiB"),
-        (100_000, "1GiB"),
-        (1_000_000, "1GiB"),
-    ];
-    let inputs = variants.map(|(devices, _)| input(dir, events, devices));
-    let runs: Vec<_> = variants.iter().zip(&inputs).collect();
-    let measured = alternate(rounds, &runs, |((_, memory), input)| {
-        let config = config(&file(input), "500ms", &window("INTERVAL '30' DAY"));
-        run_file(dir, events, &config.replace("[pipeline]", &format!("[pipeline]\nmemory = \"{memory}\"")))
-    });
-    print(&variants.map(|(devices, memory)| format!("{devices} keys, {memory} of memory")), events, &measured);
+    const DEVICES: [u64; 4] = [1, 1000, 100_000, 1_000_000];
+    const ROOM: &str = "[checkpoint]\nlog_bytes = \"1GiB\"\n[log]\nmax_size = \"4GiB\"\n";
+    let inputs = DEVICES.map(|devices| (devices, input(dir, events, devices)));
+    let (by_hand_out, query) = (dir.join("by-hand.ndjson"), WINDOWS.replace("'10' SECOND", "'1' DAY"));
+    let sink = "[sink.q]\ntype = \"file\"\nfrom = \"q\"\npath = \"q.ndjson\"\n";
+    let variants: Vec<_> = inputs.iter().flat_map(|input| [(input, "64MiB", ""), (input, "1GiB", ROOM)]).collect();
+    let mut plain = inputs.each_ref().map(|_| Vec::new());
+    let mut ours: Vec<Vec<Measured>> = variants.iter().map(|_| Vec::new()).collect();
+    for _ in 0..rounds {
+        for (i, ((_, input), plain)) in inputs.iter().zip(&mut plain).enumerate() {
+            plain.push(harness::measure(&mut by_hand::part(input, &by_hand_out, 86_400_000)));
+            for (((_, _), memory, room), measured) in variants.iter().zip(&mut ours).skip(2 * i).take(2) {
+                let source = format!("type = \"file\"\npath = \"{}\"", input.display());
+                let config = config(&source, "500ms", &format!("{room}{query}{sink}"));
+                let work = place(dir, &config.replace("[pipeline]", &format!("[pipeline]\nmemory = \"{memory}\"")));
+                let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+                measured.push(harness::measure(command.args(["run", "scale.toml"]).current_dir(&work)));
+                assert!(harness::same(&by_hand_out, &work.join("q.ndjson")), "the results are not the same");
+            }
+        }
+    }
+    print(&DEVICES.map(|devices| format!("{devices} keys, hand-written")), events, &plain);
+    let (defaults, roomy): (Vec<_>, Vec<_>) = ours.into_iter().enumerate().partition(|(i, _)| i % 2 == 0);
+    for (name, measured) in [("defaults", defaults), ("room for all", roomy)] {
+        let measured: Vec<_> = measured.into_iter().map(|(_, measured)| measured).collect();
+        print(&DEVICES.map(|devices| format!("{devices} keys, {name}")), events, &measured);
+    }
 }
 
 /// Windows of 1,000 keys that end often or never.

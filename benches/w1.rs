@@ -9,96 +9,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a benchmark that cannot go on fails")]
 
+#[path = "harness/by_hand.rs"]
+mod by_hand;
 mod harness;
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
-
-use serde::Deserialize;
 
 use harness::{DISORDER_MS, Measured, WINDOWS, generate, measure, median};
 
 fn main() {
-    if harness::is_part("ceiling", |paths| ceiling(Path::new(&paths[0]), Path::new(&paths[1]))) {
+    if by_hand::is_part() {
         return;
     }
     let [events, rounds] = harness::sizes([5_000_000, 5], [20_000, 1]);
     compare(events, rounds);
-}
-
-/// The hand-written program: one thread, typed serde_json, a hash map, no log, no checkpoint, no sync.
-fn ceiling(input: &Path, output: &Path) {
-    #[derive(Deserialize)]
-    struct Reading<'a> {
-        ts: &'a str,
-        device: &'a str,
-        temp: f64,
-    }
-    fn digits(text: &[u8]) -> i64 {
-        text.iter().fold(0, |value, digit| value * 10 + i64::from(digit - b'0'))
-    }
-    // All events are of April 2026.
-    fn millis(ts: &[u8]) -> i64 {
-        let day = digits(&ts[8..10]) - 2;
-        let of_day = (digits(&ts[11..13]) * 60 + digits(&ts[14..16])) * 60 + digits(&ts[17..19]);
-        1_775_088_000_000 + day * 86_400_000 + of_day * 1000 + digits(&ts[20..23])
-    }
-    fn stamp(millis: i64) -> String {
-        let day = 2 + (millis - 1_775_088_000_000).div_euclid(86_400_000);
-        let s = millis / 1000 % 86_400;
-        format!("2026-04-{day:02}T{:02}:{:02}:{:02}.000", s / 3600, s / 60 % 60, s % 60)
-    }
-    fn fire(end: i64, groups: HashMap<String, (f64, i64)>, out: &mut impl Write) {
-        let mut groups: Vec<_> = groups.into_iter().collect();
-        groups.sort_by(|a, b| a.0.cmp(&b.0));
-        let (start, end) = (stamp(end - 10_000), stamp(end));
-        for (device, (sum, count)) in groups {
-            let average = serde_json::to_string(&(sum / count as f64)).expect("a number");
-            writeln!(out, "{{\"window_start\":\"{start}\",\"window_end\":\"{end}\",\"device\":\"{device}\",\"t\":{average},\"n\":{count}}}")
-                .expect("writes");
-        }
-    }
-    let mut reader = BufReader::with_capacity(256 << 10, File::open(input).expect("the input"));
-    let mut out = BufWriter::with_capacity(256 << 10, File::create(output).expect("the output"));
-    let mut windows: std::collections::BTreeMap<i64, HashMap<String, (f64, i64)>> = Default::default();
-    let (mut greatest, mut watermark) = (i64::MIN, i64::MIN);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line).expect("reads") == 0 {
-            break;
-        }
-        let reading: Reading<'_> = serde_json::from_slice(&line).expect("a reading");
-        let time = millis(reading.ts.as_bytes());
-        let end = time - time.rem_euclid(10_000) + 10_000;
-        if end - 1 > watermark {
-            let groups = windows.entry(end).or_default();
-            match groups.get_mut(reading.device) {
-                Some((sum, count)) => {
-                    *sum += reading.temp;
-                    *count += 1;
-                }
-                None => {
-                    groups.insert(reading.device.to_owned(), (0.0 + reading.temp, 1));
-                }
-            }
-        }
-        if time > greatest {
-            greatest = time;
-            watermark = time - DISORDER_MS as i64;
-            while let Some(entry) = windows.first_entry().filter(|entry| entry.key() - 1 <= watermark) {
-                let (end, groups) = entry.remove_entry();
-                fire(end, groups, &mut out);
-            }
-        }
-    }
-    for (end, groups) in windows {
-        fire(end, groups, &mut out);
-    }
-    out.flush().expect("writes");
 }
 
 /// Name, compression, what the log holds, when there are checkpoints: the default, or by time alone.
@@ -124,7 +49,7 @@ fn compare(events: u64, rounds: u64) {
     let mut ours: Vec<Vec<Measured>> = VARIANTS.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
         let plain = dir.path().join("ceiling.ndjson");
-        ceilings.push(measure(harness::part("ceiling").arg(&input).arg(&plain)));
+        ceilings.push(measure(&mut by_hand::part(&input, &plain, 10_000)));
         for ((_, compression, log, checkpoints), measured) in VARIANTS.iter().zip(&mut ours) {
             let work = dir.path().join("work");
             let _ = std::fs::remove_dir_all(&work);
@@ -132,9 +57,7 @@ fn compare(events: u64, rounds: u64) {
             std::fs::write(work.join("w1.toml"), config(&input, compression, log, checkpoints)).expect("writes");
             let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
             measured.push(measure(command.args(["run", "w1.toml"]).current_dir(&work)));
-            let same =
-                std::fs::read(&plain).expect("output") == std::fs::read(work.join("out.ndjson")).expect("output");
-            assert!(same, "both give the same bytes");
+            assert!(harness::same(&plain, &work.join("out.ndjson")), "both give the same bytes");
         }
     }
     harness::print_row("hand-written, not durable", events, &ceilings, &ceilings);

@@ -88,6 +88,11 @@ pub fn generate_of(
     out.flush().expect("writes");
 }
 
+/// Whether two outputs are the same bytes.
+pub fn same(one: &Path, other: &Path) -> bool {
+    std::fs::read(one).expect("an output") == std::fs::read(other).expect("an output")
+}
+
 /// What a process took.
 #[derive(Clone, Copy)]
 pub struct Measured {
