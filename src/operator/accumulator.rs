@@ -46,23 +46,29 @@ pub enum Accumulator {
     Least(Option<Box<Scalar>>),
     Greatest(Option<Box<Scalar>>),
     /// DISTINCT: the values seen by their identity, folded at the end in the order of the log.
-    Distinct(BTreeMap<Box<[u8]>, (Position, Scalar)>),
-    /// Welford's method: mean and sum of squared distances from it.
-    Spread {
-        count: i64,
-        mean: f64,
-        squares: f64,
-    },
+    Distinct(Box<Seen>),
+    Spread(Box<Spread>),
     First(Option<Box<(Position, Scalar)>>),
     Last(Option<Box<(Position, Scalar)>>),
     /// LISTAGG, in order.
-    Texts(Vec<(Position, Box<str>)>),
+    Texts(Box<Vec<(Position, Box<str>)>>),
     /// PERCENTILE: how often each value was there, by its [`ordered_bits`].
-    Values(BTreeMap<u64, u64>),
+    Values(Box<BTreeMap<u64, u64>>),
     ApproxDistinct(Box<DistinctSketch>),
     ApproxValues(Box<QuantileSketch>),
     /// ARRAY_AGG, JSON_ARRAYAGG and JSON_OBJECTAGG: all values, in order.
-    Items(Vec<(Position, Scalar)>),
+    Items(Box<Vec<(Position, Scalar)>>),
+}
+
+/// Values by their identity, each with where it was first.
+type Seen = BTreeMap<Box<[u8]>, (Position, Scalar)>;
+
+/// Welford's method: mean and sum of squared distances from it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    count: i64,
+    mean: f64,
+    squares: f64,
 }
 
 /// Sum and number of values of type DECIMAL.
@@ -80,7 +86,7 @@ impl Accumulator {
         let indifferent =
             [AggregateKind::Min, AggregateKind::Max, AggregateKind::FirstValue, AggregateKind::ApproxCountDistinct];
         match call.distinct && !indifferent.contains(&call.kind) {
-            true => Accumulator::Distinct(BTreeMap::new()),
+            true => Accumulator::Distinct(Box::default()),
             false => Accumulator::plain(call),
         }
     }
@@ -93,15 +99,15 @@ impl Accumulator {
             (
                 AggregateKind::StddevPop | AggregateKind::StddevSamp | AggregateKind::VarPop | AggregateKind::VarSamp,
                 _,
-            ) => Accumulator::Spread { count: 0, mean: 0.0, squares: 0.0 },
+            ) => Accumulator::Spread(Box::default()),
             (AggregateKind::FirstValue, _) => Accumulator::First(None),
             (AggregateKind::LastValue, _) => Accumulator::Last(None),
-            (AggregateKind::ListAgg, _) => Accumulator::Texts(Vec::new()),
-            (AggregateKind::Percentile, _) => Accumulator::Values(BTreeMap::new()),
+            (AggregateKind::ListAgg, _) => Accumulator::Texts(Box::default()),
+            (AggregateKind::Percentile, _) => Accumulator::Values(Box::default()),
             (AggregateKind::ApproxCountDistinct, _) => Accumulator::ApproxDistinct(Box::default()),
             (AggregateKind::ApproxPercentile, _) => Accumulator::ApproxValues(Box::default()),
             (AggregateKind::ArrayAgg | AggregateKind::JsonObjectAgg | AggregateKind::JsonArrayAgg, _) => {
-                Accumulator::Items(Vec::new())
+                Accumulator::Items(Box::default())
             }
             (AggregateKind::Sum | AggregateKind::Avg, Some(DataType::Decimal(..))) => {
                 Accumulator::Decimal(Box::new(DecimalSum { sum: Some(0), count: 0 }))
@@ -140,7 +146,8 @@ impl Accumulator {
             Accumulator::Distinct(seen) => {
                 seen.entry(argument.key(row)).or_insert_with(|| (position, argument.scalar(row)));
             }
-            Accumulator::Spread { count, mean, squares } => {
+            Accumulator::Spread(spread) => {
+                let Spread { count, mean, squares } = &mut **spread;
                 let value = argument.double(row);
                 *count += 1;
                 let before = value - *mean;
@@ -190,17 +197,16 @@ impl Accumulator {
                 replace_by(value, other, |value, other| other.order(value) == Some(Ordering::Greater));
             }
             (Accumulator::Distinct(seen), Accumulator::Distinct(others)) => {
-                for (key, other) in others {
+                for (key, other) in *others {
                     match seen.entry(key) {
                         Entry::Vacant(vacant) => drop(vacant.insert(other)),
                         Entry::Occupied(mut known) => known.get_mut().0 = known.get().0.min(other.0),
                     }
                 }
             }
-            (
-                Accumulator::Spread { count, mean, squares },
-                Accumulator::Spread { count: more, mean: other, squares: other_squares },
-            ) => {
+            (Accumulator::Spread(spread), Accumulator::Spread(others)) => {
+                let Spread { count, mean, squares } = &mut **spread;
+                let Spread { count: more, mean: other, squares: other_squares } = *others;
                 if *count == 0 {
                     (*count, *mean, *squares) = (more, other, other_squares);
                 } else if more > 0 {
@@ -218,18 +224,18 @@ impl Accumulator {
                 replace_by(last, other, |last, other| other.0 >= last.0);
             }
             (Accumulator::Texts(texts), Accumulator::Texts(others)) => {
-                texts.extend(others);
+                texts.extend(*others);
                 texts.sort_by_key(|(position, _)| *position);
             }
             (Accumulator::Values(values), Accumulator::Values(others)) => {
-                for (value, count) in others {
+                for (value, count) in *others {
                     *values.entry(value).or_default() += count;
                 }
             }
             (Accumulator::ApproxDistinct(sketch), Accumulator::ApproxDistinct(other)) => sketch.merge(&other),
             (Accumulator::ApproxValues(sketch), Accumulator::ApproxValues(other)) => sketch.merge(&other),
             (Accumulator::Items(items), Accumulator::Items(others)) => {
-                items.extend(others);
+                items.extend(*others);
                 items.sort_by_key(|(position, _)| *position);
             }
             // What is left has no values to give, or is of another aggregate, which does not happen.
@@ -240,8 +246,8 @@ impl Accumulator {
     /// As [`Accumulator::merge`], but what is listed of the other one comes behind all that is listed here.
     pub fn append(&mut self, other: Accumulator) {
         match (self, other) {
-            (Accumulator::Texts(texts), Accumulator::Texts(others)) => texts.extend(others),
-            (Accumulator::Items(items), Accumulator::Items(others)) => items.extend(others),
+            (Accumulator::Texts(texts), Accumulator::Texts(others)) => texts.extend(*others),
+            (Accumulator::Items(items), Accumulator::Items(others)) => items.extend(*others),
             (this, other) => this.merge(other),
         }
     }
@@ -509,7 +515,7 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
         Accumulator::Count(count) => Some(*count),
         Accumulator::ApproxDistinct(sketch) => Some(sketch.estimate()),
         // Flink casts the deviation of integers back to their type.
-        Accumulator::Spread { count, squares, .. } => spread(*count, *squares).map(|value| value as i64),
+        Accumulator::Spread(it) => spread(it.count, it.squares).map(|value| value as i64),
         Accumulator::Integer { count: 0, .. } => None,
         Accumulator::Integer { sum, count } if average => Some(sum.wrapping_div(*count)),
         Accumulator::Integer { sum, .. } => Some(*sum),
@@ -528,7 +534,7 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
         _ => None,
     };
     let doubles = |accumulator: &Accumulator| match accumulator {
-        Accumulator::Spread { count, squares, .. } => spread(*count, *squares),
+        Accumulator::Spread(it) => spread(it.count, it.squares),
         Accumulator::Values(_) | Accumulator::ApproxValues(_) => {
             quantiles.first().and_then(|at| quantile(accumulator, *at))
         }
@@ -553,9 +559,7 @@ pub fn finish<'a>(call: &AggregateCall, groups: impl ExactSizeIterator<Item = Op
             Some(divide_half_up(scaled, i128::from(total.count)))
         }
         Accumulator::Decimal(total) => total.sum,
-        Accumulator::Spread { count, squares, .. } => {
-            spread(*count, *squares).and_then(|value| decimal_of(value, scale))
-        }
+        Accumulator::Spread(it) => spread(it.count, it.squares).and_then(|value| decimal_of(value, scale)),
         other => match other.kept() {
             Some(Scalar::Decimal(value)) => Some(*value),
             _ => None,
@@ -692,6 +696,7 @@ fn divide_half_up(numerator: i128, denominator: i128) -> i128 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::aggregation::Group;
     use super::*;
     use crate::expr::build;
 
@@ -719,6 +724,11 @@ mod tests {
         let stored = postcard::to_stdvec(&whole).expect("encodes");
         let whole: Accumulator = postcard::from_bytes(&stored).expect("decodes");
         finish(call, std::iter::once(Some(&whole)))
+    }
+
+    #[test]
+    fn a_group_stays_small() {
+        assert_eq!((size_of::<Accumulator>(), size_of::<Group>()), (24, 64), "state in memory is made of these");
     }
 
     #[test]

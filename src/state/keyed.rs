@@ -2,18 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::iter::Peekable;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::entries::{Entries, Next};
 use super::key::Key;
 use super::layer::{FrozenLayer, Layer};
 use super::merged::Merged;
 use super::scan::Scan;
-use super::space::{AHEAD, Slot, Space};
+use super::space::{AHEAD, Space};
 use super::{Checkpointed, Frozen, NoStored, StateError, StateReader};
 
 /// So many entries stay in the processor's caches by themselves.
@@ -28,7 +27,7 @@ pub struct KeyedState<V> {
 }
 
 /// Everything below the dirty layer.
-struct Older<V> {
+pub(super) struct Older<V> {
     operator: u32,
     frozen: Option<Arc<FrozenLayer<V>>>,
     clean: Option<Arc<FrozenLayer<V>>>,
@@ -38,7 +37,7 @@ struct Older<V> {
 }
 
 impl<V: Clone + DeserializeOwned> Older<V> {
-    fn decode(&self, namespace: i64, key: &[u8], bytes: &[u8]) -> Result<V, StateError> {
+    pub fn decode(&self, namespace: i64, key: &[u8], bytes: &[u8]) -> Result<V, StateError> {
         let source = match postcard::take_from_bytes(bytes) {
             Ok((value, [])) => return Ok(value),
             Ok(_) => postcard::Error::DeserializeBadEncoding,
@@ -70,31 +69,35 @@ impl<V: Clone + DeserializeOwned> Older<V> {
         }
     }
 
-    /// The entries of a namespace under those of the dirty layer, which hides what is older where it is `hidden`. As one
-    /// of `scans` namespaces that are read at once. In memory only keys `within` are looked at.
-    fn entries<'a>(
-        &'a self,
-        namespace: i64,
-        newest: Vec<Held<'a, V>>,
-        mut hidden: bool,
-        scans: usize,
-        within: impl Fn(&Key) -> bool,
-    ) -> Entries<'a, V> {
-        let mut in_memory = newest;
-        in_memory.retain(|slot| within(&slot.key));
+    /// What the layers hold of a namespace, newest first, unless something newer hides it; and whether they hide the rest.
+    fn spaces(&self, namespace: i64, mut hidden: bool) -> (Vec<&Space<V>>, bool) {
+        let mut spaces = Vec::new();
         for space in self.layers().filter_map(|layer| layer.spaces.get(&namespace)) {
             if hidden {
                 break;
             }
-            in_memory.extend(space.slots().filter(|slot| within(&slot.key)).map(Held::Shared));
+            spaces.push(space);
             hidden = space.cleared;
         }
-        // The sort is stable and newer layers were put first: of equal keys the newest is kept.
-        in_memory.sort_by(|a, b| a.key.cmp(&b.key));
-        in_memory.dedup_by(|later, kept| later.key == kept.key);
+        (spaces, hidden)
+    }
+
+    /// The entries of a namespace: those of its dirty layer, the reader's own or not, over what is older, if they do not
+    /// hide it. As one of `scans` namespaces that are read at once. In memory only shared keys `within` are looked at.
+    fn entries<'a>(
+        &'a self,
+        namespace: i64,
+        own: Space<V>,
+        newest: Option<&'a Space<V>>,
+        scans: usize,
+        within: impl Fn(&Key) -> bool,
+    ) -> Entries<'a, V> {
+        let hidden = own.cleared || newest.is_some_and(|space| space.cleared);
+        let (older, hidden) = self.spaces(namespace, hidden);
         let stored = (!hidden && self.stored.contains(&namespace))
             .then(|| Scan::new(self.reader.as_ref(), self.operator, namespace, scans));
-        Entries { older: self, namespace, in_memory: in_memory.into_iter().peekable(), stored }
+        let shared = newest.into_iter().chain(older).flat_map(Space::slots).filter(|slot| within(&slot.key));
+        Entries::new(self, namespace, own, shared, stored)
     }
 
     /// Whether something of the namespace may be in a layer below the dirty one. (What the clean layer holds is stored.)
@@ -228,9 +231,8 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     /// Removes a namespace and gives its entries in key order. The namespace is gone at once, however far the iterator
     /// is read. Stored entries are read in chunks, so they may be more than memory holds.
     pub fn take_namespace(&mut self, namespace: i64) -> Entries<'_, V> {
-        let newest = self.detach(namespace);
-        let cleared = newest.cleared;
-        self.older.entries(namespace, newest.into_slots().map(Held::Own).collect(), cleared, 1, |_| true)
+        let own = self.detach(namespace);
+        self.older.entries(namespace, own, None, 1, |_| true)
     }
 
     /// The entries of a namespace in key order, which stays as it is.
@@ -246,15 +248,12 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     pub fn next_entries(&self, namespace: i64, after: &[u8], limit: usize) -> Result<Next<V>, StateError> {
         let limit = limit.max(1);
         let newest = self.dirty.spaces.get(&namespace);
-        let hidden = newest.is_some_and(|space| space.cleared);
-        let older = self.older.layers().filter_map(|layer| layer.spaces.get(&namespace)).filter(|_| !hidden);
-        let in_memory = newest.into_iter().chain(older).flat_map(|space| space.slots());
+        let (older, _) = self.older.spaces(namespace, newest.is_some_and(|space| space.cleared));
+        let in_memory = newest.into_iter().chain(older).flat_map(Space::slots);
         let mut keys: Vec<&Key> = in_memory.map(|slot| &slot.key).filter(|key| ***key > *after).collect();
         let last = (keys.len() > limit).then(|| keys.select_nth_unstable(limit).1.clone());
         let within = |key: &Key| **key > *after && last.as_ref().is_none_or(|last| key <= last);
-        let newest = newest.into_iter().flat_map(|space| space.slots().map(Held::Shared)).collect();
-        let mut entries = self.older.entries(namespace, newest, hidden, 1, within);
-        entries.stored = entries.stored.map(|scan| scan.behind(after));
+        let entries = self.older.entries(namespace, Space::default(), newest, 1, within).behind(after);
         let mut found = Vec::new();
         for entry in entries {
             let (key, value) = entry?;
@@ -270,9 +269,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
     }
 
     fn entries_beside(&self, namespace: i64, scans: usize) -> Entries<'_, V> {
-        let space = self.dirty.spaces.get(&namespace);
-        let newest = space.map_or_else(Vec::new, |space| space.slots().map(Held::Shared).collect());
-        self.older.entries(namespace, newest, space.is_some_and(|space| space.cleared), scans, |_| true)
+        self.older.entries(namespace, Space::default(), self.dirty.spaces.get(&namespace), scans, |_| true)
     }
 
     /// Several namespaces as one, in key order: the values of one key are merged in the order of `namespaces`. Those that
@@ -286,11 +283,7 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> KeyedState
         let taken: Vec<Option<Space<V>>> =
             namespaces.iter().map(|namespace| take(*namespace).then(|| self.detach(*namespace))).collect();
         let inputs = namespaces.iter().zip(taken).map(|(namespace, taken)| match taken {
-            Some(newest) => {
-                let cleared = newest.cleared;
-                let newest = newest.into_slots().map(Held::Own).collect();
-                self.older.entries(*namespace, newest, cleared, namespaces.len(), |_| true)
-            }
+            Some(own) => self.older.entries(*namespace, own, None, namespaces.len(), |_| true),
             None => self.entries_beside(*namespace, namespaces.len()),
         });
         Merged::new(inputs.collect(), merge)
@@ -347,80 +340,6 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> Checkpoint
     fn memory_bytes(&self) -> usize {
         let older = [&self.older.frozen, &self.older.clean];
         self.dirty.memory_bytes() + older.into_iter().flatten().map(|frozen| frozen.memory_bytes).sum::<usize>()
-    }
-}
-
-/// A slot that a reader of entries has for itself, or that stays in its layer.
-enum Held<'a, V> {
-    Own(Slot<V>),
-    Shared(&'a Slot<V>),
-}
-
-impl<V> Deref for Held<'_, V> {
-    type Target = Slot<V>;
-
-    fn deref(&self) -> &Slot<V> {
-        match self {
-            Held::Own(slot) => slot,
-            Held::Shared(slot) => slot,
-        }
-    }
-}
-
-impl<V: Clone> Held<'_, V> {
-    fn into_slot(self) -> Slot<V> {
-        match self {
-            Held::Own(slot) => slot,
-            Held::Shared(slot) => slot.clone(),
-        }
-    }
-}
-
-/// Entries in key order, and the last key up to which they are all there are; `None` where there are no more.
-pub type Next<V> = (Option<Key>, Vec<(Key, V)>);
-
-/// The entries of a namespace in key order.
-pub struct Entries<'a, V> {
-    older: &'a Older<V>,
-    namespace: i64,
-    in_memory: Peekable<std::vec::IntoIter<Held<'a, V>>>,
-    stored: Option<Scan<'a>>,
-}
-
-impl<V: Clone + DeserializeOwned> Entries<'_, V> {
-    fn step(&mut self) -> Result<Option<(Key, V)>, StateError> {
-        loop {
-            let stored_key = self.stored.as_mut().map_or(Ok(None), Scan::peek)?;
-            let in_memory_key = self.in_memory.peek().map(|slot| &*slot.key);
-            let (take_memory, take_stored) = match (in_memory_key, stored_key) {
-                (None, None) => return Ok(None),
-                (Some(_), None) => (true, false),
-                (None, Some(_)) => (false, true),
-                (Some(memory), Some(stored)) => (memory <= stored, stored <= memory),
-            };
-            let from_memory = if take_memory { self.in_memory.next() } else { None };
-            let from_stored = match &mut self.stored {
-                Some(scan) if take_stored => scan.next()?,
-                _ => None,
-            };
-            match (from_memory.map(Held::into_slot), from_stored) {
-                (Some(Slot { key, value: Some(value) }), _) => return Ok(Some((key, value))),
-                (Some(_), _) => {}
-                (None, Some((key, bytes))) => {
-                    let value = self.older.decode(self.namespace, &key, &bytes)?;
-                    return Ok(Some((Key::from(key.as_slice()), value)));
-                }
-                (None, None) => return Ok(None),
-            }
-        }
-    }
-}
-
-impl<V: Clone + DeserializeOwned> Iterator for Entries<'_, V> {
-    type Item = Result<(Key, V), StateError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.step().transpose()
     }
 }
 

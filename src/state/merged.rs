@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 use serde::de::DeserializeOwned;
 
 use super::StateError;
+use super::entries::Entries;
 use super::key::Key;
-use super::keyed::Entries;
 
 /// The next entry of an input; ordered by key, then by input.
 struct Head<V> {

@@ -21,6 +21,7 @@
 //! Not here: disk (`checkpoint/`), and a bound on memory: [`Checkpointed::memory_bytes`] is what the engine bounds.
 //! What is read of a namespace comes in key order without being gathered first, so it may be more than memory holds.
 
+mod entries;
 mod key;
 mod keyed;
 mod layer;
@@ -38,8 +39,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+pub use entries::{Entries, Next};
 pub use key::Key;
-pub use keyed::{Entries, KeyedState, Next};
+pub use keyed::KeyedState;
 pub use merged::Merged;
 pub use space::AHEAD;
 pub use weight::memory_bytes;

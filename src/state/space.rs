@@ -130,6 +130,17 @@ impl<V> Space<V> {
         self.slots.0.into_iter().flatten()
     }
 
+    /// A slot by its number.
+    pub fn get(&self, number: usize) -> Option<&Slot<V>> {
+        self.slots.get(number)
+    }
+
+    /// The key and the value of a slot by its number; the value is gone then.
+    pub fn take(&mut self, number: usize) -> Option<Slot<V>> {
+        let slot = self.slots.get_mut(number)?;
+        Some(Slot { key: slot.key.clone(), value: slot.value.take() })
+    }
+
     /// The slot of a key, where there is one.
     pub fn find(&self, key: &[u8]) -> Option<&Slot<V>> {
         let wanted = Place::of(key, 0);
@@ -211,18 +222,8 @@ impl<V> Space<V> {
     /// The slots in the order of (key group, key), each with its rank: slots of a lower one come first, among those of
     /// the same one the keys decide.
     pub fn sorted(&self) -> Vec<(u64, &Slot<V>)> {
-        // What all keys begin with tells none apart.
-        let mut shared = self.slots.get(0).map(|slot| &*slot.key).unwrap_or_default();
-        for slot in self.slots.iter() {
-            let same = shared.iter().zip(slot.key.iter()).take_while(|(a, b)| a == b).count();
-            shared = shared.get(..same).unwrap_or_default();
-        }
-        let rank = |key: &[u8]| {
-            let mut rank = [0; 8];
-            let own = key.iter().skip(shared.len());
-            rank.iter_mut().zip([key_group(key)].iter().chain(own)).for_each(|(to, byte)| *to = *byte);
-            u64::from_be_bytes(rank)
-        };
+        let same = shared_by(self.slots.iter().map(|slot| &*slot.key));
+        let rank = |key: &[u8]| number_of([key_group(key)].iter().chain(key.iter().skip(same)));
         let mut slots: Vec<_> = self.slots.iter().map(|slot| (rank(&slot.key), slot)).collect();
         slots.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
         slots
@@ -232,6 +233,20 @@ impl<V> Space<V> {
 /// Whether the slot at a place is that of the key which is looked for.
 fn is_at<V>(slots: &Slots<V>, wanted: Place, key: &[u8]) -> impl Fn(&Place) -> bool {
     move |place| place.hash == wanted.hash && slots.get(place.slot as usize).is_some_and(|slot| *slot.key == *key)
+}
+
+/// How many bytes all keys begin with: they tell none apart.
+pub(super) fn shared_by<'k>(mut keys: impl Iterator<Item = &'k [u8]>) -> usize {
+    let first = keys.next().unwrap_or_default();
+    let same = |key: &[u8]| first.iter().zip(key).take_while(|(a, b)| a == b).count();
+    keys.map(same).min().unwrap_or(first.len())
+}
+
+/// The first eight of these bytes as a number, which has their order.
+pub(super) fn number_of<'b>(bytes: impl Iterator<Item = &'b u8>) -> u64 {
+    let mut number = [0; 8];
+    number.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+    u64::from_be_bytes(number)
 }
 
 /// The key group in a rank.
