@@ -178,15 +178,24 @@ fn alternate<T>(rounds: u64, variants: &[T], mut run: impl FnMut(&T) -> Measured
     measured
 }
 
+/// Checkpoints so often, and never for the sake of the log.
+fn by_time(every: &str) -> String {
+    format!("[checkpoint]\nevery = \"{every}\"\nlog_bytes = \"1GiB\"\n[log]\nmax_size = \"4GiB\"\n")
+}
+
+fn with_memory(memory: &str, config: &str) -> String {
+    config.replace("[pipeline]", &format!("[pipeline]\nmemory = \"{memory}\""))
+}
+
 /// A window of a day of more and more keys, to its results, beside the hand-written program: with defaults, and with
 /// memory for all keys and checkpoints by time alone.
 fn keys(dir: &Path, events: u64, rounds: u64) {
     const DEVICES: [u64; 4] = [1, 1000, 100_000, 1_000_000];
-    const ROOM: &str = "[checkpoint]\nlog_bytes = \"1GiB\"\n[log]\nmax_size = \"4GiB\"\n";
     let inputs = DEVICES.map(|devices| (devices, input(dir, events, devices)));
     let (by_hand_out, query) = (dir.join("by-hand.ndjson"), WINDOWS.replace("'10' SECOND", "'1' DAY"));
     let sink = "[sink.q]\ntype = \"file\"\nfrom = \"q\"\npath = \"q.ndjson\"\n";
-    let variants: Vec<_> = inputs.iter().flat_map(|input| [(input, "64MiB", ""), (input, "1GiB", ROOM)]).collect();
+    let roomy = by_time("10s");
+    let variants: Vec<_> = inputs.iter().flat_map(|input| [(input, "64MiB", ""), (input, "1GiB", &roomy)]).collect();
     let mut plain = inputs.each_ref().map(|_| Vec::new());
     let mut ours: Vec<Vec<Measured>> = variants.iter().map(|_| Vec::new()).collect();
     for _ in 0..rounds {
@@ -195,7 +204,7 @@ fn keys(dir: &Path, events: u64, rounds: u64) {
             for (((_, _), memory, room), measured) in variants.iter().zip(&mut ours).skip(2 * i).take(2) {
                 let source = format!("type = \"file\"\npath = \"{}\"", input.display());
                 let config = config(&source, "500ms", &format!("{room}{query}{sink}"));
-                let work = place(dir, &config.replace("[pipeline]", &format!("[pipeline]\nmemory = \"{memory}\"")));
+                let work = place(dir, &with_memory(memory, &config));
                 let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
                 measured.push(harness::measure(command.args(["run", "scale.toml"]).current_dir(&work)));
                 assert!(harness::same(&by_hand_out, &work.join("q.ndjson")), "the results are not the same");
@@ -309,13 +318,14 @@ fn backlog(dir: &Path, events: u64, rounds: u64) {
     print(&["live".into(), format!("replayed, {} MB", bytes / 1_000_000)], events, &measured);
 }
 
-/// A million keys live, of which all or one in a hundred turn dirty from one checkpoint to the next.
+/// A million keys live, of which all or one in a hundred turn dirty from one checkpoint to the next. There is memory for
+/// all, so that checkpoints come by time alone.
 fn checkpoints(dir: &Path, events: u64, rounds: u64) {
     let keys = events / 6;
     let path = dir.join("input.ndjson");
     let config_with = |every: &str| {
-        let rest = format!("{}[checkpoint]\nevery = \"{every}\"\n", window("INTERVAL '30' DAY"));
-        config(&file(&path), "500ms", &rest)
+        let rest = format!("{}{}", window("INTERVAL '30' DAY"), by_time(every));
+        with_memory("1GiB", &config(&file(&path), "500ms", &rest))
     };
     // The keys, once each; what follows is appended, so that the position in the file holds.
     let base = dir.join("base");
