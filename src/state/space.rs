@@ -35,6 +35,14 @@ impl<V> Slots<V> {
         self.0.last().map_or(0, |last| (self.0.len() - 1) * BLOCK + last.len())
     }
 
+    /// How many slots there is memory for.
+    fn capacity(&self) -> usize {
+        match self.0.as_slice() {
+            [first] => first.capacity(),
+            blocks => blocks.len() * BLOCK,
+        }
+    }
+
     fn get(&self, number: usize) -> Option<&Slot<V>> {
         self.0.get(number / BLOCK)?.get(number % BLOCK)
     }
@@ -260,7 +268,7 @@ impl<V: Serialize> Space<V> {
     pub fn memory_bytes(&self, sample: usize) -> usize {
         let weights = self.slots.iter().take(sample).map(|slot| slot.value.as_ref().map_or(0, heap_bytes));
         let values = weights.sum::<usize>().saturating_mul(self.slots.len()) / self.slots.len().clamp(1, sample);
-        self.index.allocation_size() + self.slots.len() * size_of::<Slot<V>>() + self.heap_key_bytes + values
+        self.index.allocation_size() + self.slots.capacity() * size_of::<Slot<V>>() + self.heap_key_bytes + values
     }
 }
 
