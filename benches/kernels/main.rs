@@ -31,24 +31,26 @@ use forebay::replay_log::{self, Compression, Identity, LogOptions};
 use in_process::{FILTER, WINDOWS, columns, engine, frames};
 
 /// Parts, and the events of the shorter run.
-const PARTS: [(&str, u64); 7] = [
+const PARTS: [(&str, u64); 9] = [
     ("input", 50_000),
     ("decode", 50_000),
     ("log", 50_000),
     ("filter", 50_000),
     ("window", 50_000),
-    // As many keys as events.
     ("keys", 20_000),
     ("checkpoint", 20_000),
+    ("changed", 20_000),
+    ("checkpoint again", 20_000),
 ];
 
 /// Each the name of a part, the part that does all but it, what is counted.
-const KERNELS: [(&str, &str, &str); 5] = [
+const KERNELS: [(&str, &str, &str); 6] = [
     ("decode", "input", "JSON to columns, per event"),
     ("log", "input", "append to the log with LZ4, per event"),
     ("filter", "input", "decode, filter, project and print, per event"),
     ("window", "input", "decode and update 10 s windows of 1,000 devices, per event"),
-    ("checkpoint", "keys", "commit, per dirty key"),
+    ("checkpoint", "keys", "commit, per new key"),
+    ("checkpoint again", "changed", "commit, per changed key"),
 ];
 
 /// Events of a frame: it has about 50 kB.
@@ -91,10 +93,13 @@ fn run(part: &str, events: u64, dir: &Path) {
         "input" => drop(input(events)),
         "decode" => decode(events),
         "log" => log(events, dir),
-        "filter" => drop(take(FILTER, events, 1000, dir)),
-        "window" => drop(take(WINDOWS, events, 1000, dir)),
-        "keys" => drop(take(WINDOWS, events, events, dir)),
-        "checkpoint" => checkpoint(events, dir),
+        "filter" => take(&mut engine(dir, FILTER).1, events, 1000),
+        "window" => take(&mut engine(dir, WINDOWS).1, events, 1000),
+        // As many keys as events.
+        "keys" => take(&mut engine(dir, WINDOWS).1, events, events),
+        "checkpoint" => drop(checkpoint(engine(dir, WINDOWS), events)),
+        "changed" => take(&mut checkpoint(engine(dir, WINDOWS), events).1, events, events),
+        "checkpoint again" => drop(checkpoint(checkpoint(engine(dir, WINDOWS), events), events)),
         other => panic!("there is no part {other}"),
     }
 }
@@ -124,21 +129,21 @@ fn log(events: u64, dir: &Path) {
     }
 }
 
-/// An engine that has taken so many events.
-fn take(query: &str, events: u64, devices: u64, dir: &Path) -> (Config, Opened) {
-    let (config, mut opened) = engine(dir, query);
+/// Lets an engine take so many events.
+fn take(opened: &mut Opened, events: u64, devices: u64) {
     let source = opened.writer.sources()[0].0;
     for frame in frames(events, FRAME_EVENTS, devices, source, opened.engine.last_lsn().plus(1)) {
         opened.engine.step(&frame).expect("steps");
         opened.engine.flush().expect("flushes");
     }
-    (config, opened)
 }
 
-/// As many keys as events, all dirty.
-fn checkpoint(events: u64, dir: &Path) {
-    let (config, mut opened) = take(WINDOWS, events, events, dir);
-    commit_now(&config, &mut opened.engine, &opened.checkpoint, &opened.store, Vec::new()).expect("commits");
+/// Lets an engine take as many keys as events, and makes a checkpoint of them.
+fn checkpoint((config, mut opened): (Config, Opened), events: u64) -> (Config, Opened) {
+    take(&mut opened, events, events);
+    let committed = commit_now(&config, &mut opened.engine, &opened.checkpoint, &opened.store, Vec::new());
+    opened.checkpoint = committed.expect("commits");
+    (config, opened)
 }
 
 /// Instructions of a part under valgrind.
@@ -181,7 +186,7 @@ fn count(accept: bool) {
     let baseline: BTreeMap<&str, f64> = before
         .lines()
         .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.split_once(' ').map(|(name, count)| (name, count.parse().expect("a count"))))
+        .filter_map(|line| line.rsplit_once(' ').map(|(name, count)| (name, count.parse().expect("a count"))))
         .collect();
     let surroundings = surroundings();
     let others: Vec<&String> = surroundings.iter().filter(|line| !before.contains(line.as_str())).collect();
@@ -202,7 +207,7 @@ fn count(accept: bool) {
         text += &format!("{name} {count:.1}\n");
         let change = baseline.get(name).map(|known| count / known - 1.0);
         let shown = change.map_or("no baseline".to_owned(), |change| format!("{:+.1} %", change * 100.0));
-        println!("{name:12} {count:>8.1} instructions {what}; against the baseline: {shown}");
+        println!("{name:16} {count:>8.1} instructions {what}; against the baseline: {shown}");
         if change.is_none_or(|change| change > TOLERANCE) {
             over.push(name);
         }
