@@ -6,7 +6,6 @@
 use std::convert::Infallible;
 
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use serde::Serialize;
 
 use super::key::{Key, hash_key};
@@ -180,25 +179,25 @@ impl<V> Space<V> {
         std::hint::black_box(bytes);
     }
 
-    /// The value of the slot of `key`; an absent slot is filled with what `load` gives. One hash lookup.
+    /// The value of the slot of `key`; an absent slot is filled with what `load` gives.
     pub fn slot_or_load<E>(
         &mut self,
         key: &[u8],
         load: impl FnOnce(bool) -> Result<Option<V>, E>,
     ) -> Result<&mut Option<V>, E> {
         let place = Place::of(key, self.slots.len());
-        let number = match self.index.entry(place.spread(), is_at(&self.slots, place, key), Place::spread) {
-            Entry::Occupied(known) => known.get().slot,
-            Entry::Vacant(vacant) => {
+        let known = self.index.find(place.spread(), is_at(&self.slots, place, key)).map(|known| known.slot);
+        let number = match known {
+            Some(number) => number as usize,
+            None => {
                 let value = load(self.cleared)?;
                 let key = Key::from(key);
                 self.heap_key_bytes += key.heap_bytes();
                 self.slots.push(Slot { key, value });
-                vacant.insert(place);
-                place.slot
+                self.index.insert_unique(place.spread(), place, Place::spread);
+                place.slot as usize
             }
         };
-        let number = number as usize;
         Ok(&mut self.slots.0[number / BLOCK][number % BLOCK].value)
     }
 
