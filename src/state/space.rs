@@ -268,13 +268,12 @@ impl<V> Space<V> {
     /// So many slots from everywhere, or all: what came first may be of another size than what came later, or every
     /// other one.
     fn sample(&self, count: usize) -> impl Iterator<Item = &Slot<V>> {
-        let (slots, number) = (self.slots.len(), |of_all: u64| self.slots.get(of_all as usize));
-        let some = move |i: usize| match slots > count {
+        let slots = self.slots.len();
+        (1..=count.min(slots)).filter_map(move |i| match slots > count {
             // Steps of the golden ratio, around and around, come near every place and have no period.
-            true => number((u64::from((i as u32).wrapping_mul(0x9E37_79B9)) * slots as u64) >> 32),
-            false => number(i as u64),
-        };
-        (0..count.min(slots)).filter_map(some)
+            true => self.slots.get(((u64::from((i as u32).wrapping_mul(0x9E37_79B9)) * slots as u64) >> 32) as usize),
+            false => self.slots.get(i - 1),
+        })
     }
 }
 
@@ -307,6 +306,10 @@ mod tests {
             });
             assert!((8_000_000..13_000_000).contains(&space.memory_bytes(128)), "{}", space.memory_bytes(128));
         }
+        let mut space = Space::<String>::default();
+        (0..100).for_each(|i| *space.slot(&[i]) = Some(String::new()));
+        assert!(space.sample(1).all(|slot| slot.key[0] > 0), "where there is one, it is not the first");
+        assert_eq!(space.sample(100).map(|slot| slot.key[0]).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
     }
 
     #[test]
