@@ -1,5 +1,5 @@
-//! A state of many keys beside maps (tests only): slots in several blocks, keys that have the same 32 bits of hash, that
-//! share long beginnings or begin one another, values that change their length, removals in any order.
+//! A state of many keys beside maps (tests only): slots in several blocks, keys that have the same 32 bits of hash,
+//! that share long beginnings or begin one another, values that change their length, removals in any order.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
