@@ -1105,6 +1105,7 @@ mod tests {
     use super::super::meta::OperatorMeta;
     use super::*;
     use crate::event::Lsn;
+    use crate::state::many;
     use crate::state::model::{self, OPERATOR, Store};
     use crate::state::{Checkpointed, KeyedState};
 
@@ -1306,6 +1307,55 @@ mod tests {
         #[test]
         fn state_over_lmdb_behaves_like_a_map(ops in proptest::collection::vec(model::op(), 1..100)) {
             model::check(LmdbStore::new(), &ops);
+        }
+    }
+
+    #[test]
+    fn many_keys_over_lmdb_behave_like_a_map() {
+        (0..3).for_each(|seed| many::check(LmdbStore::new(), seed, 40));
+    }
+
+    /// Commits of more pages than a transaction may hold in memory: LMDB writes some of them early and takes them back,
+    /// also where a cursor stands at an entry that is put again with another length.
+    #[test]
+    fn commits_larger_than_the_dirty_pages_are_whole() {
+        let (_temp, dir) = dir();
+        let store = CheckpointStore::open(&dir, OpenMode::Create).expect("creates");
+        let (snapshot, mut state) = state(&store);
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        let mut random = 1u64;
+        let mut below = move |end: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as usize % end
+        };
+        for id in 1..=3 {
+            for number in 0..25_000u32 {
+                let tail = number.to_be_bytes();
+                let key = if number % 50 == 0 { [vec![1; 495], tail.to_vec()].concat() } else { tail.to_vec() };
+                let length = match below(500) {
+                    0 => below(150_000),
+                    1..9 => below(9000),
+                    // About as much as still stands in a page.
+                    9..50 => 2000 + below(60),
+                    _ => 350 + below(300),
+                };
+                match below(12) {
+                    0..3 if id > 1 => {}
+                    3 => {
+                        state.remove(1, &key);
+                        model.remove(&key);
+                    }
+                    _ => drop(model.insert(key.clone(), state.put(1, &key, vec![number as u8; length]).clone())),
+                }
+            }
+            assert!(commit(&store, id, &mut state).device_bytes > 12 << 20);
+            assert_eq!(verify_pages(&dir, &mut |_| {}).err().map(|error| error.to_string()), None);
+            assert_eq!(store.reader().verify().expect("is right").entries, model.len() as u64);
+            snapshot.renew().expect("renews");
+            state.committed();
+            state.release();
+            let entries = state.entries(1).map(|entry| entry.expect("reads")).map(|(key, value)| (key.to_vec(), value));
+            assert!(entries.eq(model.clone()), "commit {id}");
         }
     }
 

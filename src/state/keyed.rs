@@ -349,6 +349,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::many;
     use super::super::model::{self, MemoryStore, Op};
     use super::super::{Change, KEY_GROUPS, key_group};
     use super::*;
@@ -445,6 +446,11 @@ mod tests {
         fn behaves_like_a_map(ops in proptest::collection::vec(model::op(), 1..120)) {
             model::check(MemoryStore::default(), &ops);
         }
+    }
+
+    #[test]
+    fn many_keys_behave_like_a_map() {
+        (0..2).for_each(|seed| many::check(MemoryStore::default(), seed, 40));
     }
 
     #[test]

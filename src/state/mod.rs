@@ -25,6 +25,8 @@ mod entries;
 mod key;
 mod keyed;
 mod layer;
+#[cfg(test)]
+pub(crate) mod many;
 mod merged;
 #[cfg(test)]
 pub(crate) mod model;

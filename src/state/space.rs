@@ -265,9 +265,22 @@ pub(super) fn group_of(rank: u64) -> u8 {
 impl<V: Serialize> Space<V> {
     /// Memory of the index, of slots, and of what keys and values own, values weighed by a sample of so many.
     pub fn memory_bytes(&self, sample: usize) -> usize {
-        let weights = self.slots.iter().take(sample).map(|slot| slot.value.as_ref().map_or(0, heap_bytes));
+        let weights = self.sample(sample).map(|slot| slot.value.as_ref().map_or(0, heap_bytes));
         let values = weights.sum::<usize>().saturating_mul(self.slots.len()) / self.slots.len().clamp(1, sample);
         self.index.allocation_size() + self.slots.capacity() * size_of::<Slot<V>>() + self.heap_key_bytes + values
+    }
+}
+
+impl<V> Space<V> {
+    /// So many slots from everywhere, or all: what came first may be of another size than what came later, or every
+    /// other one.
+    fn sample(&self, count: usize) -> impl Iterator<Item = &Slot<V>> {
+        let slots = self.slots.len();
+        (1..=count.min(slots)).filter_map(move |i| match slots > count {
+            // Steps of the golden ratio, around and around, come near every place and have no period.
+            true => self.slots.get(((u64::from((i as u32).wrapping_mul(0x9E37_79B9)) * slots as u64) >> 32) as usize),
+            false => self.slots.get(i - 1),
+        })
     }
 }
 
@@ -289,6 +302,21 @@ mod tests {
             assert_eq!(found, (number % 3 != 0).then_some(Some(number)));
         }
         assert_eq!((space.len(), space.index.len()), (1333, 1333));
+    }
+
+    #[test]
+    fn values_are_weighed_wherever_they_lie() {
+        for is_large in [|i: usize| i >= 1024, |i: usize| i < 1024, |i: usize| i % 2 == 1, |i: usize| i % 512 > 255] {
+            let mut space = Space::<String>::default();
+            (0..2048).for_each(|i| {
+                *space.slot(&i.to_string().into_bytes()) = Some("x".repeat(if is_large(i) { 10_000 } else { 0 }));
+            });
+            assert!((8_000_000..13_000_000).contains(&space.memory_bytes(128)), "{}", space.memory_bytes(128));
+        }
+        let mut space = Space::<String>::default();
+        (0..100).for_each(|i| *space.slot(&[i]) = Some(String::new()));
+        assert!(space.sample(1).all(|slot| slot.key[0] > 0), "where there is one, it is not the first");
+        assert_eq!(space.sample(100).map(|slot| slot.key[0]).collect::<Vec<_>>(), (0..100).collect::<Vec<_>>());
     }
 
     #[test]

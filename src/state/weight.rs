@@ -11,6 +11,10 @@ const WORD_BYTES: usize = 8;
 const ALLOCATION_BYTES: usize = 40;
 /// Of a variant with content: about what the content leaves free of the largest of its enum, or a box around it.
 const VARIANT_BYTES: usize = 24;
+/// Places in a node of a B-tree, which the smallest map has whole; two thirds of a large one are taken.
+const NODE_PLACES: usize = 11;
+/// Of such a place: what an entry owns beside it is not there for those that are free.
+const PLACE_BYTES_MAX: usize = 64;
 
 /// About how many bytes of memory a value takes, with all it owns; 0 where its type refuses to be serialized.
 pub fn memory_bytes<V: Serialize + ?Sized>(value: &V) -> usize {
@@ -69,7 +73,7 @@ impl<'a> Serializer for Weigher<'a> {
     type SerializeTuple = Weigher<'a>;
     type SerializeTupleStruct = Weigher<'a>;
     type SerializeTupleVariant = Weigher<'a>;
-    type SerializeMap = Weigher<'a>;
+    type SerializeMap = MapWeigher<'a>;
     type SerializeStruct = Weigher<'a>;
     type SerializeStructVariant = Weigher<'a>;
 
@@ -147,9 +151,9 @@ impl<'a> Serializer for Weigher<'a> {
         Ok(self)
     }
 
-    fn serialize_map(self, _: Option<usize>) -> Result<Weigher<'a>, Refused> {
+    fn serialize_map(self, _: Option<usize>) -> Result<MapWeigher<'a>, Refused> {
         *self.0 += ALLOCATION_BYTES;
-        Ok(self)
+        Ok(MapWeigher { before: *self.0, bytes: self.0, entries: 0 })
     }
 
     fn serialize_struct(self, _: &'static str, _: usize) -> Result<Weigher<'a>, Refused> {
@@ -195,25 +199,38 @@ parts! {
     SerializeStructVariant: serialize_field(&'static str)
 }
 
-impl ser::SerializeMap for Weigher<'_> {
+/// Of a map: the places of its nodes that are free take memory too.
+struct MapWeigher<'a> {
+    bytes: &'a mut usize,
+    before: usize,
+    entries: usize,
+}
+
+impl ser::SerializeMap for MapWeigher<'_> {
     type Ok = ();
     type Error = Refused;
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Weighed {
-        key.serialize(Weigher(self.0))
+        self.entries += 1;
+        key.serialize(Weigher(self.bytes))
     }
 
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Weighed {
-        value.serialize(Weigher(self.0))
+        value.serialize(Weigher(self.bytes))
     }
 
     fn end(self) -> Weighed {
+        let entry = (*self.bytes - self.before) / self.entries.max(1);
+        let free = NODE_PLACES.saturating_sub(self.entries).max(self.entries / 2);
+        *self.bytes += entry.min(PLACE_BYTES_MAX) * free;
         Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde::Serialize;
 
     use super::heap_bytes;
@@ -231,5 +248,17 @@ mod tests {
         assert!((lies..=2 * lies).contains(&heap_bytes(&sums())), "{}", heap_bytes(&sums()));
         let texts = Kept::Texts(vec!["x".repeat(1000).into(), "y".repeat(500).into()]);
         assert!((1500..=1700).contains(&heap_bytes(&texts)), "{}", heap_bytes(&texts));
+    }
+
+    #[test]
+    fn a_map_is_weighed_with_the_places_that_are_free() {
+        for entries in [1, 2, 11, 100, 1000] {
+            let map: BTreeMap<Box<[u8]>, (u64, u64, u64)> =
+                (0..entries).map(|i: u32| (i.to_be_bytes().into(), (0, 0, 0))).collect();
+            let nodes = entries.div_ceil(6) as usize;
+            let lies = nodes * 11 * (16 + 24) + entries as usize * 24;
+            assert!((lies / 3 * 2..=lies * 3).contains(&heap_bytes(&map)), "{entries}: {} {lies}", heap_bytes(&map));
+        }
+        assert!(heap_bytes(&BTreeMap::<u8, u8>::new()) < 64);
     }
 }
