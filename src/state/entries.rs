@@ -6,7 +6,7 @@ use super::StateError;
 use super::key::Key;
 use super::keyed::Older;
 use super::scan::Scan;
-use super::space::{AHEAD, Slot, Space, number_of, shared_by};
+use super::space::{AHEAD, Ranked, Slot, Space, number_of, shared_by, sort};
 
 /// Where an entry in memory is: in the namespace that its reader has for itself, or in a layer, where it stays.
 enum Held<'a, V> {
@@ -50,8 +50,8 @@ pub struct Entries<'a, V> {
     namespace: i64,
     /// The newest of them, where the namespace was taken.
     own: Space<V>,
-    /// Of those in memory the newest of each key, in key order; first the next bytes of the key behind what all share.
-    in_memory: Vec<(u64, Held<'a, V>)>,
+    /// Of those in memory the newest of each key, in key order.
+    in_memory: Vec<Held<'a, V>>,
     /// How many of these were given.
     given: usize,
     stored: Option<Scan<'a>>,
@@ -68,11 +68,13 @@ impl<'a, V: Clone + DeserializeOwned> Entries<'a, V> {
     ) -> Entries<'a, V> {
         let held: Vec<Held<'a, V>> = (0..own.len()).map(Held::Own).chain(shared.map(Held::Shared)).collect();
         let same = shared_by(held.iter().map(|held| held.key(&own)));
-        let ranked = |held: Held<'a, V>| (number_of(held.key(&own).iter().skip(same)), held);
-        let mut in_memory: Vec<_> = held.into_iter().map(ranked).collect();
-        // The sort is stable: of equal keys the newest is kept.
-        in_memory.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key(&own).cmp(b.1.key(&own))));
-        in_memory.dedup_by(|later, kept| later.0 == kept.0 && later.1.key(&own) == kept.1.key(&own));
+        let rank = |held: &Held<'a, V>| number_of(held.key(&own).iter().skip(same));
+        let mut ranked: Vec<Ranked> = held.iter().map(rank).zip(0..).collect();
+        let key = |number: u32| held.get(number as usize).map(|held| held.key(&own)).unwrap_or_default();
+        sort(&mut ranked, &key);
+        // Of equal keys the newest is kept.
+        ranked.dedup_by(|later, kept| later.0 == kept.0 && key(later.1) == key(kept.1));
+        let in_memory = ranked.iter().filter_map(|(_, number)| held.get(*number as usize).copied()).collect();
         Entries { older, namespace, own, in_memory, given: 0, stored }
     }
 
@@ -85,7 +87,7 @@ impl<'a, V: Clone + DeserializeOwned> Entries<'a, V> {
     /// Asks memory for the next entries before the first of them is waited for.
     fn look_ahead(&self) {
         let ahead = self.in_memory.iter().skip(self.given).take(AHEAD);
-        let slots = ahead.filter_map(|(_, held)| held.slot(&self.own));
+        let slots = ahead.filter_map(|held| held.slot(&self.own));
         std::hint::black_box(slots.filter(|slot| slot.value.is_some()).count());
     }
 
@@ -95,7 +97,7 @@ impl<'a, V: Clone + DeserializeOwned> Entries<'a, V> {
                 self.look_ahead();
             }
             let stored_key = self.stored.as_mut().map_or(Ok(None), Scan::peek)?;
-            let in_memory = self.in_memory.get(self.given).map(|(_, held)| *held);
+            let in_memory = self.in_memory.get(self.given).copied();
             let (take_memory, take_stored) = match (in_memory.map(|held| held.key(&self.own)), stored_key) {
                 (None, None) => return Ok(None),
                 (Some(_), None) => (true, false),

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 
 use serde::Serialize;
 
-use super::space::{AHEAD, Slot, Space, group_of};
+use super::space::{AHEAD, Ranked, Slot, Space, group_of};
 use super::{Change, Frozen, KEY_GROUPS, StateError};
 
 /// Entries that are weighed for the estimate of memory.
 const SAMPLE: usize = 128;
 /// What a commit takes for each entry while it sorts them.
-const SORT_BYTES: usize = size_of::<(u64, &())>();
+const SORT_BYTES: usize = size_of::<Ranked>();
 
 /// Changes by namespace.
 #[derive(Clone)]
@@ -98,17 +98,20 @@ impl<V: Serialize + Send + Sync> Frozen for FrozenLayer<V> {
                 return Ok(());
             }
         }
-        let spaces: Vec<_> = self.layer.spaces.iter().map(|(namespace, space)| (*namespace, space.sorted())).collect();
-        let mut rest: Vec<_> = spaces.iter().map(|(namespace, slots)| (*namespace, slots.as_slice())).collect();
+        let spaces: Vec<_> =
+            self.layer.spaces.iter().map(|(namespace, space)| (*namespace, space, space.sorted())).collect();
+        let mut rest: Vec<_> =
+            spaces.iter().map(|(namespace, space, ranked)| (*namespace, *space, ranked.as_slice())).collect();
         let mut value = Vec::new();
         for group in 0..KEY_GROUPS {
-            for (namespace, rest) in &mut rest {
-                let (slots, behind) = rest.split_at(rest.partition_point(|(rank, _)| group_of(*rank) <= group));
+            for (namespace, space, rest) in &mut rest {
+                let (ranked, behind) = rest.split_at(rest.partition_point(|(rank, _)| group_of(*rank) <= group));
                 *rest = behind;
-                for ahead in slots.chunks(AHEAD) {
+                for ahead in ranked.chunks(AHEAD) {
+                    let slots = ahead.iter().filter_map(|(_, number)| space.get(*number as usize));
                     // They lie anywhere: to read them one behind the other would wait for memory each time.
-                    std::hint::black_box(ahead.iter().filter(|(_, slot)| slot.value.is_some()).count());
-                    for (_, slot) in ahead {
+                    std::hint::black_box(slots.clone().filter(|slot| slot.value.is_some()).count());
+                    for slot in slots {
                         if self.visit(*namespace, slot, &mut value, visit)?.is_break() {
                             return Ok(());
                         }

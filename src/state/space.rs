@@ -226,20 +226,32 @@ impl<V> Space<V> {
         }
     }
 
-    /// The slots in the order of (key group, key), each with its rank: slots of a lower one come first, among those of
-    /// the same one the keys decide.
-    pub fn sorted(&self) -> Vec<(u64, &Slot<V>)> {
+    /// The numbers of the slots in the order of (key group, key), each with its rank.
+    pub fn sorted(&self) -> Vec<Ranked> {
         let same = shared_by(self.slots.iter().map(|slot| &*slot.key));
         let rank = |key: &[u8]| number_of([key_group(key)].iter().chain(key.iter().skip(same)));
-        let mut slots: Vec<_> = self.slots.iter().map(|slot| (rank(&slot.key), slot)).collect();
-        slots.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.key.cmp(&b.1.key)));
-        slots
+        let mut ranked: Vec<Ranked> = self.slots.iter().map(|slot| rank(&slot.key)).zip(0..).collect();
+        sort(&mut ranked, &|number| self.key(number));
+        ranked
+    }
+
+    /// The key of a slot by its number.
+    fn key(&self, number: u32) -> &[u8] {
+        self.slots.get(number as usize).map(|slot| &*slot.key).unwrap_or_default()
     }
 }
 
 /// Whether the slot at a place is that of the key which is looked for.
 fn is_at<V>(slots: &Slots<V>, wanted: Place, key: &[u8]) -> impl Fn(&Place) -> bool {
     move |place| place.hash == wanted.hash && slots.get(place.slot as usize).is_some_and(|slot| *slot.key == *key)
+}
+
+/// A rank and what has it: that of a lower one comes first, among those of the same one the keys decide.
+pub(super) type Ranked = (u64, u32);
+
+/// Sorts by rank, then key, then number. (Once for all types of values: sorts are large.)
+pub(super) fn sort<'k>(ranked: &mut [Ranked], key: &dyn Fn(u32) -> &'k [u8]) {
+    ranked.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(key(b.1))).then(a.1.cmp(&b.1)));
 }
 
 /// How many bytes all keys begin with: they tell none apart.
@@ -329,7 +341,7 @@ mod tests {
                 space.slot(&key);
             }
             let sorted: Vec<_> =
-                space.sorted().iter().map(|(rank, slot)| (group_of(*rank), slot.key.clone())).collect();
+                space.sorted().iter().map(|(rank, number)| (group_of(*rank), Key::from(space.key(*number)))).collect();
             let mut expected: Vec<_> = space.slots().map(|slot| (key_group(&slot.key), slot.key.clone())).collect();
             expected.sort();
             assert_eq!(sorted, expected);
