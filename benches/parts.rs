@@ -85,7 +85,7 @@ fn filter(bencher: Bencher) {
 }
 
 /// Ten-second windows, decoding and printing included.
-#[divan::bench(args = [1000, 1_000_000])]
+#[divan::bench(args = [1000, EVENTS])]
 fn window(bencher: Bencher, devices: u64) {
     run(bencher, WINDOWS, devices);
 }
