@@ -12,16 +12,14 @@ mod in_process;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay::disk::RealDisk;
 use forebay::engine::open::Opened;
-use forebay::event::{Epoch, Frame, Lsn, SourceId};
+use forebay::event::{Frame, Lsn, SourceId};
 use forebay::format::{FormatConfig, Messages};
-use forebay::replay_log::{self, Compression, Identity, LogOptions, LogWriter};
+use forebay::replay_log::Compression;
 
-use in_process::{FILTER, WINDOWS, columns, engine, frames};
+use in_process::{FILTER, WINDOWS, columns, engine, frames, log};
 
 struct Counting;
 
@@ -104,7 +102,7 @@ fn part(name: &str, dir: &Path) -> Part {
             }))
         }
         "log, LZ4" => {
-            let mut writer = log(dir);
+            let mut writer = log(dir, Compression::Lz4);
             at_start(Box::new(move |frame| drop(writer.append(frame.runs).expect("appends"))))
         }
         "filter and project" => stepping(dir, FILTER, false),
@@ -112,15 +110,6 @@ fn part(name: &str, dir: &Path) -> Part {
         "log and 10 s windows" => stepping(dir, WINDOWS, true),
         other => panic!("there is no part {other}"),
     }
-}
-
-fn log(dir: &Path) -> LogWriter {
-    let identity =
-        Identity { pipeline: "bench".into(), epoch: Epoch::default(), sources: vec![(SourceId(0), "plant".into())] };
-    let options = LogOptions { segment_bytes: 16 << 20, max_bytes: 1 << 30, compression: Compression::Lz4 };
-    let (writer, _) =
-        replay_log::open(Arc::new(RealDisk), &dir.join("log"), identity, options, Lsn::ZERO).expect("a log");
-    writer
 }
 
 /// An engine that takes frames, from its log if they are `logged`.
@@ -131,10 +120,7 @@ fn stepping(dir: &Path, query: &str, logged: bool) -> Part {
     let take = move |frame: Frame| {
         let _lock = &lock;
         let frames = if logged { writer.append(frame.runs).expect("appends") } else { vec![frame] };
-        for frame in frames {
-            engine.step(&frame).expect("steps");
-            engine.flush().expect("flushes");
-        }
+        in_process::take(&mut engine, &frames);
     };
     Part { take: Box::new(take), source, first }
 }

@@ -12,19 +12,17 @@
 mod in_process;
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use forebay::checkpoint::perform;
-use forebay::disk::RealDisk;
 use forebay::engine::open::{Opened, begin, finish};
-use forebay::event::{Epoch, Frame, Lsn, SourceId};
+use forebay::event::{Frame, Lsn, SourceId};
 use forebay::format::{FormatConfig, Messages};
-use forebay::replay_log::{self, Compression, Identity, LogOptions};
+use forebay::replay_log::Compression;
 use tempfile::TempDir;
 
-use in_process::{FILTER, WINDOWS, columns, engine, frames};
+use in_process::{FILTER, WINDOWS, columns, engine, frames, log, take};
 
 /// Events, or keys, of an iteration.
 const EVENTS: u64 = 10_000;
@@ -48,13 +46,6 @@ fn next(opened: &Opened, devices: u64) -> Vec<Frame> {
     frames(EVENTS, FRAME_EVENTS, devices, opened.writer.sources()[0].0, opened.engine.last_lsn().plus(1))
 }
 
-fn take(opened: &mut Opened, frames: &[Frame]) {
-    for frame in frames {
-        opened.engine.step(frame).expect("steps");
-        opened.engine.flush().expect("flushes");
-    }
-}
-
 #[divan::bench]
 fn decode_json(bencher: Bencher) {
     let frames = input();
@@ -68,11 +59,8 @@ fn decode_json(bencher: Bencher) {
 
 #[divan::bench(args = [Compression::None, Compression::Lz4])]
 fn append_to_the_log(bencher: Bencher, compression: Compression) {
-    let (dir, sources) = (dir(), vec![(SourceId(0), "plant".into())]);
-    let identity = Identity { pipeline: "parts".into(), epoch: Epoch::default(), sources };
-    let options = LogOptions { segment_bytes: 16 << 20, max_bytes: 64 << 30, compression };
-    let opened = replay_log::open(Arc::new(RealDisk), &dir.path().join("log"), identity, options, Lsn::ZERO);
-    let (mut writer, _) = opened.expect("a log");
+    let dir = dir();
+    let mut writer = log(dir.path(), compression);
     bencher.counter(ItemsCount::new(EVENTS)).with_inputs(input).bench_local_values(|frames| {
         frames.into_iter().for_each(|frame| drop(writer.append(frame.runs).expect("appends")));
     });
@@ -96,7 +84,7 @@ fn run(bencher: Bencher, query: &str, devices: u64) {
     bencher
         .counter(ItemsCount::new(EVENTS))
         .with_inputs(|| next(&opened.borrow(), devices))
-        .bench_local_values(|frames| take(&mut opened.borrow_mut(), &frames));
+        .bench_local_values(|frames| take(&mut opened.borrow_mut().engine, &frames));
 }
 
 /// A checkpoint of 10,000 dirty keys, with its sync.
@@ -108,7 +96,7 @@ fn checkpoint(bencher: Bencher) {
     let job = || {
         let opened = &mut *opened.borrow_mut();
         let frames = next(opened, EVENTS);
-        take(opened, &frames);
+        take(&mut opened.engine, &frames);
         begin(&config, &mut opened.engine, &opened.checkpoint, 0, Vec::new()).expect("begins")
     };
     bencher.counter(ItemsCount::new(EVENTS)).with_inputs(job).bench_local_values(|job| {

@@ -145,8 +145,7 @@ fn compare(events: u64, rounds: u64) {
             let command = command.args(["run", "w3.toml"]).current_dir(&work);
             let output = work.join("out.ndjson");
             measured.push(measure(command, port, &input, &output, Some(length)));
-            let same = std::fs::read(&plain).expect("output") == std::fs::read(&output).expect("output");
-            assert!(same, "both give the same bytes");
+            assert!(harness::same(&plain, &output), "both give the same bytes");
         }
     }
     println!("W3: {events} events over one TCP connection; medians of {rounds} alternating rounds");

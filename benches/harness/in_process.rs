@@ -3,12 +3,16 @@
 #![allow(dead_code, reason = "each benchmark uses a part")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use forebay::config::{self, Config};
+use forebay::disk::RealDisk;
 use forebay::engine::choices::Choices;
 use forebay::engine::open::{Opened, Start, open};
-use forebay::event::{Frame, LogTime, Lsn, RecordKind, Run, SourceId};
+use forebay::engine::step::Engine;
+use forebay::event::{Epoch, Frame, LogTime, Lsn, RecordKind, Run, SourceId};
 use forebay::expr::{DataType, Field};
+use forebay::replay_log::{self, Compression, Identity, LogOptions, LogWriter};
 
 /// The query of W1.
 pub const WINDOWS: &str = include_str!("windows.toml");
@@ -72,4 +76,21 @@ path = "{0}/out.ndjson"
     let config = config::parse("bench.toml", &text).expect("a configuration");
     let Start::Go(opened) = open(&config, 8192, &Choices::default()).expect("opens") else { panic!("a new state") };
     (config, *opened)
+}
+
+/// Lets an engine take frames.
+pub fn take(engine: &mut Engine, frames: &[Frame]) {
+    for frame in frames {
+        engine.step(frame).expect("steps");
+        engine.flush().expect("flushes");
+    }
+}
+
+/// A new log without an engine.
+pub fn log(dir: &Path, compression: Compression) -> LogWriter {
+    let sources = vec![(SourceId(0), "plant".into())];
+    let identity = Identity { pipeline: "bench".into(), epoch: Epoch::default(), sources };
+    let options = LogOptions { segment_bytes: 16 << 20, max_bytes: 1 << 30, compression };
+    let opened = replay_log::open(Arc::new(RealDisk), &dir.join("log"), identity, options, Lsn::ZERO);
+    opened.expect("a log").0
 }

@@ -18,17 +18,15 @@ mod stall;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay::config::Config;
-use forebay::disk::RealDisk;
 use forebay::engine::open::{Opened, commit_now};
-use forebay::event::{Epoch, Frame, Lsn, SourceId};
+use forebay::event::{Frame, Lsn, SourceId};
 use forebay::format::{FormatConfig, Messages};
-use forebay::replay_log::{self, Compression, Identity, LogOptions};
+use forebay::replay_log::Compression;
 
-use in_process::{FILTER, WINDOWS, columns, engine, frames};
+use in_process::{FILTER, WINDOWS, columns, engine, frames, log};
 
 /// Parts, and the events of the shorter run.
 const PARTS: [(&str, u64); 9] = [
@@ -92,7 +90,7 @@ fn run(part: &str, events: u64, dir: &Path) {
     match part {
         "input" => drop(input(events)),
         "decode" => decode(events),
-        "log" => log(events, dir),
+        "log" => append(events, dir),
         "filter" => take(&mut engine(dir, FILTER).1, events, 1000),
         "window" => take(&mut engine(dir, WINDOWS).1, events, 1000),
         // As many keys as events.
@@ -118,12 +116,8 @@ fn decode(events: u64) {
     assert_eq!(rows, events);
 }
 
-fn log(events: u64, dir: &Path) {
-    let identity =
-        Identity { pipeline: "kernels".into(), epoch: Epoch::default(), sources: vec![(SourceId(0), "plant".into())] };
-    let options = LogOptions { segment_bytes: 16 << 20, max_bytes: 1 << 30, compression: Compression::Lz4 };
-    let (mut writer, _) =
-        replay_log::open(Arc::new(RealDisk), &dir.join("log"), identity, options, Lsn::ZERO).expect("a log");
+fn append(events: u64, dir: &Path) {
+    let mut writer = log(dir, Compression::Lz4);
     for frame in input(events) {
         writer.append(frame.runs).expect("appends");
     }
@@ -132,10 +126,8 @@ fn log(events: u64, dir: &Path) {
 /// Lets an engine take so many events.
 fn take(opened: &mut Opened, events: u64, devices: u64) {
     let source = opened.writer.sources()[0].0;
-    for frame in frames(events, FRAME_EVENTS, devices, source, opened.engine.last_lsn().plus(1)) {
-        opened.engine.step(&frame).expect("steps");
-        opened.engine.flush().expect("flushes");
-    }
+    let frames = frames(events, FRAME_EVENTS, devices, source, opened.engine.last_lsn().plus(1));
+    in_process::take(&mut opened.engine, &frames);
 }
 
 /// Lets an engine take as many keys as events, and makes a checkpoint of them.

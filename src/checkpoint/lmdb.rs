@@ -215,9 +215,9 @@ impl Environment {
     }
 
     /// Whether an entry of the state is that of this key, and not of another one that has the same place.
-    fn is_of(&self, operator: u32, key: &[u8], (lmdb_key, stored): (&[u8], &[u8])) -> Result<bool, CheckpointError> {
+    fn is_of(&self, key: &[u8], (lmdb_key, stored): (&[u8], &[u8])) -> Result<bool, CheckpointError> {
         let entry = layout::decode_state(lmdb_key, stored).map_err(|what| self.corrupt(what, lmdb_key))?;
-        Ok(entry.operator == operator && *entry.key == *key)
+        Ok(*entry.key == *key)
     }
 
     fn begin(&self) -> Result<Txn, CheckpointError> {
@@ -664,9 +664,10 @@ impl Writer<'_> {
     ) -> Result<(), CheckpointError> {
         let (mut lmdb_key, mut new) = std::mem::take(&mut self.entry);
         layout::state_key(&mut lmdb_key, operator, namespace, key);
-        let mut group = *self.group(operator, crate::state::key_group(key))?;
+        let number = crate::state::key_group(key);
+        let mut group = *self.group(operator, number)?;
         let changed = match value {
-            None => self.delete(operator, key, &lmdb_key, &mut group)?,
+            None => self.delete(key, &lmdb_key, &mut group)?,
             Some(value) => {
                 layout::state_value(&mut new, &lmdb_key, key, value);
                 let changed = self.put(operator, key, (&lmdb_key, &new), &mut group)?;
@@ -679,25 +680,19 @@ impl Writer<'_> {
         };
         if changed {
             self.changes += 1;
-            *self.group(operator, crate::state::key_group(key))? = group;
+            *self.group(operator, number)? = group;
         }
         self.entry = (lmdb_key, new);
         Ok(())
     }
 
     /// Deletes the entry, if it is there, and takes it out of its group. False: it is not there.
-    fn delete(
-        &mut self,
-        operator: u32,
-        key: &[u8],
-        lmdb_key: &[u8],
-        group: &mut Group,
-    ) -> Result<bool, CheckpointError> {
+    fn delete(&mut self, key: &[u8], lmdb_key: &[u8], group: &mut Group) -> Result<bool, CheckpointError> {
         let (env, state) = (self.env, self.env.dbs.state);
         let Some(old) = state.get(&self.txn, lmdb_key).map_err(|error| env.read_error(error))? else {
             return Ok(false);
         };
-        if !env.is_of(operator, key, (lmdb_key, old))? {
+        if !env.is_of(key, (lmdb_key, old))? {
             return Ok(false);
         }
         group.remove(lmdb_key, old);
@@ -716,7 +711,7 @@ impl Writer<'_> {
         let (env, state) = (self.env, self.env.dbs.state);
         // Whether the old entry is another one, of the same key.
         let mut differs = |old: &[u8]| {
-            if !env.is_of(operator, key, (lmdb_key, old))? {
+            if !env.is_of(key, (lmdb_key, old))? {
                 return Err(CheckpointError::KeyCollision { operator });
             }
             let differs = old != new;

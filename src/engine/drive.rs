@@ -157,7 +157,7 @@ impl Driver {
             processed: self.parts.engine.last_lsn(),
             processed_time: self.parts.engine.last_time(),
             replaying: !self.announced,
-            state_memory_bytes: self.parts.engine.memory_bytes() as u64,
+            state_memory_bytes: (self.parts.engine.dirty_bytes() + self.parts.engine.older_bytes()) as u64,
             counters: self.parts.engine.counters(),
             checkpoint: self.parts.checkpoint.clone(),
             committed: self.committed,
@@ -335,14 +335,16 @@ impl Driver {
     /// they become a cache; beyond the whole, the cache goes, then the engine waits for the checkpoint in flight.
     fn hold_memory(&mut self) -> Result<(), EngineError> {
         let share = usize::try_from(self.parts.config.pipeline.memory_bytes / 2).unwrap_or(usize::MAX);
-        if self.parts.engine.memory_bytes() > share {
+        // To weigh what is dirty means to look at values everywhere: once per frame.
+        let dirty = self.parts.engine.dirty_bytes();
+        if dirty + self.parts.engine.older_bytes() > share {
             // Dropped here: the checkpoint thread may be busy, and would hold it for as long.
             self.parts.engine.states().for_each(|operator| drop(operator.state.release()));
         }
-        if self.parts.engine.memory_bytes() > share {
+        if dirty + self.parts.engine.older_bytes() > share {
             self.wait_for_checkpoint()?;
         }
-        if self.pending.is_none() && self.has_news() && self.parts.engine.dirty_bytes() > share / 3 * 2 {
+        if self.pending.is_none() && self.has_news() && dirty > share / 3 * 2 {
             self.begin_checkpoint()?;
         }
         Ok(())

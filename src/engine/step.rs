@@ -405,12 +405,12 @@ impl Engine {
         self.sinks.iter().map(|node| node.sink.written_bytes()).sum()
     }
 
-    /// Estimated memory of all keyed state, in bytes.
-    pub fn memory_bytes(&mut self) -> usize {
-        self.states().map(|operator| operator.state.memory_bytes()).sum()
+    /// Estimated memory of keyed state that has not changed since the last checkpoint was begun, in bytes.
+    pub fn older_bytes(&mut self) -> usize {
+        self.states().map(|operator| operator.state.older_bytes()).sum()
     }
 
-    /// Estimated memory of what has changed since the last checkpoint was begun, in bytes.
+    /// Estimated memory of what has changed since then, in bytes.
     pub fn dirty_bytes(&mut self) -> usize {
         self.states().map(|operator| operator.state.dirty_bytes()).sum()
     }

@@ -337,9 +337,8 @@ impl<V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> Checkpoint
         self.dirty.memory_bytes()
     }
 
-    fn memory_bytes(&self) -> usize {
-        let older = [&self.older.frozen, &self.older.clean];
-        self.dirty.memory_bytes() + older.into_iter().flatten().map(|frozen| frozen.memory_bytes).sum::<usize>()
+    fn older_bytes(&self) -> usize {
+        [&self.older.frozen, &self.older.clean].into_iter().flatten().map(|frozen| frozen.memory_bytes).sum()
     }
 }
 

@@ -2,17 +2,13 @@
 //! that share long beginnings or begin one another, values that change their length, removals in any order.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
 
-use super::key::hash_key;
-use super::model::{OPERATOR, Store};
-use super::space::AHEAD;
-use super::{Checkpointed, Frozen, KeyedState};
+use super::model::{Model, Pair, Store};
+use super::space::{AHEAD, short_hash};
+use super::{Checkpointed, KeyedState};
 
 type Entries = BTreeMap<(i64, Vec<u8>), Vec<u8>>;
-/// Entries and open namespaces.
-type Model = (Entries, BTreeSet<i64>);
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 const NAMESPACES: u64 = 3;
@@ -31,8 +27,7 @@ fn colliding() -> Vec<Vec<u8>> {
     let mut known: HashMap<u32, u32> = HashMap::new();
     let mut keys = Vec::new();
     for number in 0..300_000u32 {
-        let hash = hash_key(&number.to_le_bytes());
-        if let Some(other) = known.insert((hash >> 32) as u32 ^ hash as u32, number) {
+        if let Some(other) = known.insert(short_hash(&number.to_le_bytes()), number) {
             keys.extend([other, number].map(|number| number.to_le_bytes().to_vec()));
         }
     }
@@ -96,7 +91,7 @@ fn compare(state: &KeyedState<Vec<u8>>, model: &Entries, keys: &[Vec<u8>], rando
 /// Changes up to `changes` entries of a namespace one by one.
 fn change(
     state: &mut KeyedState<Vec<u8>>,
-    (model, open): (&mut Entries, &mut BTreeSet<i64>),
+    (model, open): &mut Model<Vec<u8>>,
     keys: &[Vec<u8>],
     changes: usize,
     random: &mut Random,
@@ -143,35 +138,32 @@ fn change(
 }
 
 /// Runs `rounds` of changes, of commits that come about or do not, and of starts, over a store; compares all the time.
-pub(crate) fn check(mut store: impl Store, seed: u64, rounds: usize) {
+pub(crate) fn check(store: impl Store, seed: u64, rounds: usize) {
     let keys = keys();
     let mut random = Random(seed);
-    let (reader, namespaces) = store.reader();
-    let mut state = KeyedState::<Vec<u8>>::new(OPERATOR, reader, namespaces);
-    let (mut model, mut open) = Model::default();
-    let mut committed = (model.clone(), open.clone());
-    let mut in_flight: Option<(Arc<dyn Frozen>, Model)> = None;
+    let mut pair = Pair::new(store);
     for _ in 0..rounds {
+        let Pair { state, model: (model, open), .. } = &mut pair;
         match random.below(16) {
             0..6 => {
                 let changes = [10, 600, 5000][random.below(3)];
-                change(&mut state, (&mut model, &mut open), &keys, changes, &mut random);
+                change(&mut pair.state, &mut pair.model, &keys, changes, &mut random);
             }
             6 => {
                 let namespace = random.below(NAMESPACES as usize) as i64;
-                let all = of(&model, namespace).len();
+                let all = of(model, namespace).len();
                 // In part to the end.
                 let part = random.below(2) * all + random.below(all + 1);
                 let taken = state.take_namespace(namespace).map(|entry| entry.expect("reads"));
                 let taken: Pairs = taken.map(|(key, value)| (key.to_vec(), value)).take(part).collect();
-                assert_eq!(taken, of(&model, namespace).into_iter().take(part).collect::<Pairs>());
+                assert_eq!(taken, of(model, namespace).into_iter().take(part).collect::<Pairs>());
                 model.retain(|(of, _), _| *of != namespace);
                 open.remove(&namespace);
             }
             7 => {
                 let gone = random.below(NAMESPACES as usize + 1) as i64;
                 let mut expected = BTreeMap::<Vec<u8>, Vec<u8>>::new();
-                for (key, value) in (0..NAMESPACES as i64).rev().flat_map(|namespace| of(&model, namespace)) {
+                for (key, value) in (0..NAMESPACES as i64).rev().flat_map(|namespace| of(model, namespace)) {
                     expected.entry(key).or_default().extend(value);
                 }
                 let order: Vec<i64> = (0..NAMESPACES as i64).rev().collect();
@@ -182,36 +174,14 @@ pub(crate) fn check(mut store: impl Store, seed: u64, rounds: usize) {
                 model.retain(|(of, _), _| *of != gone);
                 open.remove(&gone);
             }
-            8..10 if in_flight.is_none() => {
-                in_flight = Some((state.freeze().expect("nothing is in flight"), (model.clone(), open.clone())));
-            }
-            8..13 => {
-                if let Some((frozen, at_freeze)) = in_flight.take() {
-                    store.commit(&frozen);
-                    drop(frozen);
-                    store.renew();
-                    state.committed();
-                    committed = at_freeze;
-                }
-            }
-            13 => {
-                if let Some((frozen, _)) = in_flight.take() {
-                    store.fail(&frozen);
-                    drop(frozen);
-                    state.failed();
-                }
-            }
-            14 => drop(state.release()),
-            _ => {
-                in_flight = None;
-                drop(state);
-                store.reopen();
-                let (reader, namespaces) = store.reader();
-                state = KeyedState::new(OPERATOR, reader, namespaces);
-                (model, open) = committed.clone();
-            }
+            8..10 if !pair.is_in_flight() => pair.freeze(),
+            8..13 => pair.commit(),
+            13 => pair.fail(),
+            14 => drop(pair.state.release()),
+            _ => pair.restart(),
         }
-        assert_eq!(state.namespaces(), &open);
-        compare(&state, &model, &keys, &mut random);
+        let Pair { state, model: (model, open), .. } = &pair;
+        assert_eq!(state.namespaces(), open);
+        compare(state, model, &keys, &mut random);
     }
 }

@@ -159,8 +159,13 @@ pub trait Checkpointed: Send {
     /// Estimate of the memory that the changes since the last freeze take, in bytes.
     fn dirty_bytes(&self) -> usize;
 
-    /// Estimate of the memory that the layers take, in bytes.
-    fn memory_bytes(&self) -> usize;
+    /// Estimate of the memory that the layers below these changes take, in bytes.
+    fn older_bytes(&self) -> usize;
+
+    /// Estimate of the memory that all layers take, in bytes.
+    fn memory_bytes(&self) -> usize {
+        self.dirty_bytes() + self.older_bytes()
+    }
 }
 
 /// What can go wrong with keyed state.

@@ -6,6 +6,8 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, RwLock};
 
 use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::{Change, Checkpointed, Frozen, KeyedState, StateError, StateReader, StoredPair, key_group};
 
@@ -81,16 +83,77 @@ pub(crate) trait Store {
 }
 
 /// Entries and open namespaces.
-type Model<V> = (BTreeMap<(i64, Vec<u8>), V>, BTreeSet<i64>);
+pub(crate) type Model<V> = (BTreeMap<(i64, Vec<u8>), V>, BTreeSet<i64>);
+
+/// A state over a store, and the maps that it must be equal to: what changes one changes the other.
+pub(crate) struct Pair<V, S> {
+    store: S,
+    pub state: KeyedState<V>,
+    pub model: Model<V>,
+    committed: Model<V>,
+    in_flight: Option<(Arc<dyn Frozen>, Model<V>)>,
+}
+
+impl<V, S> Pair<V, S>
+where
+    V: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+    S: Store,
+{
+    pub fn new(mut store: S) -> Pair<V, S> {
+        let (reader, namespaces) = store.reader();
+        let state = KeyedState::new(OPERATOR, reader, namespaces);
+        let empty = || (BTreeMap::new(), BTreeSet::new());
+        Pair { store, state, model: empty(), committed: empty(), in_flight: None }
+    }
+
+    pub fn is_in_flight(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// Begins a checkpoint, unless one is in flight.
+    pub fn freeze(&mut self) {
+        if !self.is_in_flight() {
+            self.in_flight = Some((self.state.freeze().expect("nothing is in flight"), self.model.clone()));
+        }
+    }
+
+    /// The checkpoint in flight, if there is one, comes about.
+    pub fn commit(&mut self) {
+        if let Some((frozen, at_freeze)) = self.in_flight.take() {
+            self.store.commit(&frozen);
+            drop(frozen);
+            self.store.renew();
+            self.state.committed();
+            self.committed = at_freeze;
+        }
+    }
+
+    /// It does not.
+    pub fn fail(&mut self) {
+        if let Some((frozen, _)) = self.in_flight.take() {
+            self.store.fail(&frozen);
+            drop(frozen);
+            self.state.failed();
+        }
+    }
+
+    /// Drops everything in memory, opens again at the last commit.
+    pub fn restart(&mut self) {
+        self.in_flight = None;
+        // The old one lets go of the store first.
+        self.state = KeyedState::empty(OPERATOR);
+        self.store.reopen();
+        let (reader, namespaces) = self.store.reader();
+        self.state = KeyedState::new(OPERATOR, reader, namespaces);
+        self.model = self.committed.clone();
+    }
+}
 
 /// Runs `ops` against the state over `store` and against maps; values are equal at every step.
-pub(crate) fn check(mut store: impl Store, ops: &[Op]) {
-    let (reader, namespaces) = store.reader();
-    let mut state = KeyedState::<u64>::new(OPERATOR, reader, namespaces);
-    let mut model = Model::<u64>::default();
-    let mut committed = model.clone();
-    let mut in_flight: Option<(Arc<dyn Frozen>, Model<u64>)> = None;
+pub(crate) fn check(store: impl Store, ops: &[Op]) {
+    let mut pair = Pair::<u64, _>::new(store);
     for op in ops {
+        let (state, model) = (&mut pair.state, &mut pair.model);
         match *op {
             Op::Add(namespace, key, add) => {
                 let key = key_bytes(key);
@@ -145,36 +208,13 @@ pub(crate) fn check(mut store: impl Store, ops: &[Op]) {
                 assert!(last.is_none_or(|last| *last > *after), "it goes on");
                 assert_eq!(next.into_iter().map(|(k, v)| (k.to_vec(), v)).collect::<Vec<_>>(), expected);
             }
-            Op::Freeze if in_flight.is_none() => {
-                in_flight = Some((state.freeze().expect("nothing is in flight"), model.clone()));
-            }
-            Op::Commit => {
-                if let Some((frozen, at_freeze)) = in_flight.take() {
-                    store.commit(&frozen);
-                    drop(frozen);
-                    store.renew();
-                    state.committed();
-                    committed = at_freeze;
-                }
-            }
-            Op::Fail => {
-                if let Some((frozen, _)) = in_flight.take() {
-                    store.fail(&frozen);
-                    drop(frozen);
-                    state.failed();
-                }
-            }
-            Op::Restart => {
-                in_flight = None;
-                drop(state);
-                store.reopen();
-                let (reader, namespaces) = store.reader();
-                state = KeyedState::new(OPERATOR, reader, namespaces);
-                model = committed.clone();
-            }
-            Op::Freeze => {}
+            Op::Freeze => pair.freeze(),
+            Op::Commit => pair.commit(),
+            Op::Fail => pair.fail(),
+            Op::Restart => pair.restart(),
             Op::Release => drop(state.release()),
         }
+        let (state, model) = (&pair.state, &pair.model);
         assert_eq!(state.namespaces(), &model.1);
         for (namespace, key) in model.0.keys() {
             let value = state.get(*namespace, key).expect("reads").map(Cow::into_owned);

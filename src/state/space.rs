@@ -87,11 +87,16 @@ struct Place {
     slot: u32,
 }
 
+/// The hash of a key in the index.
+pub(super) fn short_hash(key: &[u8]) -> u32 {
+    let hash = hash_key(key);
+    (hash >> 32) as u32 ^ hash as u32
+}
+
 impl Place {
     fn of(key: &[u8], slot: usize) -> Place {
-        let hash = hash_key(key);
         // A layer is checkpointed long before it has so many slots.
-        Place { hash: (hash >> 32) as u32 ^ hash as u32, slot: slot as u32 }
+        Place { hash: short_hash(key), slot: slot as u32 }
     }
 
     /// The hash for the table, which looks at the lowest and at the highest bits.
@@ -150,16 +155,17 @@ impl<V> Space<V> {
 
     /// The slot of a key, where there is one.
     pub fn find(&self, key: &[u8]) -> Option<&Slot<V>> {
-        let wanted = Place::of(key, 0);
-        let found = self.index.find(wanted.spread(), is_at(&self.slots, wanted, key))?;
-        self.slots.get(found.slot as usize)
+        self.slots.get(self.number(Place::of(key, 0), key)?)
     }
 
     /// As [`Space::find`], to change it.
     pub fn find_mut(&mut self, key: &[u8]) -> Option<&mut Slot<V>> {
-        let wanted = Place::of(key, 0);
-        let found = self.index.find(wanted.spread(), is_at(&self.slots, wanted, key))?;
-        self.slots.get_mut(found.slot as usize)
+        self.slots.get_mut(self.number(Place::of(key, 0), key)?)
+    }
+
+    /// The number of the slot of a key.
+    fn number(&self, wanted: Place, key: &[u8]) -> Option<usize> {
+        self.index.find(wanted.spread(), is_at(&self.slots, wanted, key)).map(|place| place.slot as usize)
     }
 
     /// Asks memory for the slots of all keys that were not `seen` yet before it waits for the first of them.
@@ -186,9 +192,8 @@ impl<V> Space<V> {
         load: impl FnOnce(bool) -> Result<Option<V>, E>,
     ) -> Result<&mut Option<V>, E> {
         let place = Place::of(key, self.slots.len());
-        let known = self.index.find(place.spread(), is_at(&self.slots, place, key)).map(|known| known.slot);
-        let number = match known {
-            Some(number) => number as usize,
+        let number = match self.number(place, key) {
+            Some(number) => number,
             None => {
                 let value = load(self.cleared)?;
                 let key = Key::from(key);
@@ -233,6 +238,17 @@ impl<V> Space<V> {
         let mut ranked: Vec<Ranked> = self.slots.iter().map(|slot| rank(&slot.key)).zip(0..).collect();
         sort(&mut ranked, &|number| self.key(number));
         ranked
+    }
+
+    /// So many slots from everywhere, or all: what came first may be of another size than what came later, or every
+    /// other one.
+    fn sample(&self, count: usize) -> impl Iterator<Item = &Slot<V>> {
+        let slots = self.slots.len();
+        (1..=count.min(slots)).filter_map(move |i| match slots > count {
+            // Steps of the golden ratio, around and around, come near every place and have no period.
+            true => self.slots.get(((u64::from((i as u32).wrapping_mul(0x9E37_79B9)) * slots as u64) >> 32) as usize),
+            false => self.slots.get(i - 1),
+        })
     }
 
     /// The key of a slot by its number.
@@ -280,19 +296,6 @@ impl<V: Serialize> Space<V> {
         let weights = self.sample(sample).map(|slot| slot.value.as_ref().map_or(0, heap_bytes));
         let values = weights.sum::<usize>().saturating_mul(self.slots.len()) / self.slots.len().clamp(1, sample);
         self.index.allocation_size() + self.slots.capacity() * size_of::<Slot<V>>() + self.heap_key_bytes + values
-    }
-}
-
-impl<V> Space<V> {
-    /// So many slots from everywhere, or all: what came first may be of another size than what came later, or every
-    /// other one.
-    fn sample(&self, count: usize) -> impl Iterator<Item = &Slot<V>> {
-        let slots = self.slots.len();
-        (1..=count.min(slots)).filter_map(move |i| match slots > count {
-            // Steps of the golden ratio, around and around, come near every place and have no period.
-            true => self.slots.get(((u64::from((i as u32).wrapping_mul(0x9E37_79B9)) * slots as u64) >> 32) as usize),
-            false => self.slots.get(i - 1),
-        })
     }
 }
 

@@ -124,7 +124,7 @@ impl Import {
         self.pending.push((key.to_vec(), stored.to_vec()));
         let is_full = self.pending_bytes >= BATCH_BYTES;
         if is_full {
-            let mut writer = self.writer()?;
+            let mut writer = Writer::begin(&self.store.env)?;
             writer.append(&self.pending)?;
             writer.commit()?;
             self.pending.clear();
@@ -143,7 +143,7 @@ impl Import {
         let entries = groups.values().map(|group| group.count).sum();
         let bytes = groups.values().map(|group| group.bytes).sum();
         let env = &*self.store.env;
-        let mut writer = self.writer()?;
+        let mut writer = Writer::begin(&self.store.env)?;
         writer.append(&self.pending)?;
         writer.groups = groups.into_iter().map(|(number, group)| (number, (Group::default(), group))).collect();
         writer.write_groups()?;
@@ -156,10 +156,6 @@ impl Import {
         writer.write_history(&own, None)?;
         writer.put_record(env.dbs.meta, META_KEY, meta)?;
         writer.commit()
-    }
-
-    fn writer(&self) -> Result<Writer<'_>, CheckpointError> {
-        Writer::begin(&self.store.env)
     }
 }
 
